@@ -1,0 +1,1 @@
+"""How one episode is played: one async function per agent."""

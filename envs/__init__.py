@@ -1,0 +1,1 @@
+"""Worlds with text in and text out."""

@@ -1,0 +1,1 @@
+"""What an agent remembers: entries, banks, retrieval. Knows no environment, policy or training."""

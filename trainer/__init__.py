@@ -1,0 +1,1 @@
+"""The loops and what they need: rollout, advantages, losses, checkpoints, reports."""

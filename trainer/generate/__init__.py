@@ -1,0 +1,1 @@
+"""Policies: where completions come from."""
