@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +45,33 @@ class NewEntry:
     source_observation: str
     task_kind: str
     provenance: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class BankChange:
+    """What one call did to the bank. ``duplicates`` holds the id that each refused entry repeats."""
+
+    inserted: tuple[str, ...] = ()
+    duplicates: tuple[str, ...] = ()
+    empty: int = 0
+    evicted: tuple[str, ...] = ()
+    pruned: tuple[str, ...] = ()
+    stale_reads: int = 0
+    """Uses reported for entries that are gone."""
+
+    def metrics(self) -> dict[str, float]:
+        """Counts by name, for the log."""
+        return {
+            "inserted": float(len(self.inserted)),
+            "duplicates": float(len(self.duplicates)),
+            "empty": float(self.empty),
+            "evicted": float(len(self.evicted)),
+            "pruned": float(len(self.pruned)),
+            "stale_reads": float(self.stale_reads),
+        }
+
+
+class MemoryView(Protocol):
+    """What an agent may do with memory during an episode: read it."""
+
+    def retrieve(self, query: str, k: int = 3) -> tuple[Retrieved, ...]: ...
