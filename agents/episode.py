@@ -40,6 +40,7 @@ class EpisodeLog:
     reads: list[MemoryRead] = field(default_factory=list)
     score: float = 0.0
     success: bool = False
+    goal: str = ""
 
     async def generate(
         self,
@@ -106,6 +107,7 @@ class EpisodeLog:
             outcome=Outcome(score=self.score, success=self.success),
             stop_reason=stop_reason,
             memory_reads=tuple(self.reads),
+            info={"goal": self.goal},
         )
 
 
@@ -132,7 +134,9 @@ class Conversation:
     def answered(self, prompt_ids: tuple[int, ...], generation: Generation) -> None:
         """Let the conversation go on after this answer (a fresh-prompt conversation forgets it)."""
         if self._growing:
-            self._ids = prompt_ids + generation.token_ids
+            # A completion cut off by its limit lacks the token that a continuation follows.
+            end = () if generation.finish_reason == "stop" else (self._policy.end_of_turn,)
+            self._ids = prompt_ids + generation.token_ids + end
 
     def branch(self) -> Conversation:
         """A copy that can go on without the original noticing."""

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from agents.episode import Conversation, EpisodeLog, act, recent, task_text
 from agents.parsing import read_answer
 from agents.prompts import load_prompts
 from agents.types import Episode, MemoryRead, Policy, PromptTooLongError, Trajectory
 from envs.base import AsyncTextEnv
 from envs.types import Observation, StopReason, Task
-from memory.types import Retrieved
+from memory.types import MemoryView
 
 QUERY_MODES = ("policy", "always", "first_step", "never")
-
-
-class ReadableMemory(Protocol):
-    """What the agent needs of a memory: the read-only view of a bank."""
-
-    def retrieve(self, query: str, k: int) -> tuple[Retrieved, ...]: ...
 
 
 class MemHarness:
@@ -49,13 +41,13 @@ class MemHarness:
         self.max_new_tokens = max_new_tokens
 
     async def run(
-        self, task: Task, env: AsyncTextEnv, memory: ReadableMemory, policy: Policy, episode: Episode
+        self, task: Task, env: AsyncTextEnv, memory: MemoryView, policy: Policy, episode: Episode
     ) -> Trajectory:
         """Play one episode: at each step the algorithm box of section 3.2."""
         log = EpisodeLog(task, episode, policy)
         conversation = Conversation(policy, self.prompts.system(), self.prompts.growing)
         observation = await env.reset(task)
-        goal = task_text(observation)
+        goal = log.goal = task_text(observation)
         while len(log.steps) < self.max_steps:
             try:
                 consulted, guidance = await self._consult(log, conversation, memory, goal, observation)
@@ -75,7 +67,7 @@ class MemHarness:
         self,
         log: EpisodeLog,
         conversation: Conversation,
-        memory: ReadableMemory,
+        memory: MemoryView,
         goal: str,
         observation: Observation,
     ) -> tuple[bool, str | None]:

@@ -7,6 +7,7 @@ from agents.prompts import load_prompts
 from agents.types import Episode, Policy, PromptTooLongError, Trajectory
 from envs.base import AsyncTextEnv
 from envs.types import StopReason, Task
+from memory.types import MemoryView
 
 
 class React:
@@ -24,13 +25,13 @@ class React:
         self.max_new_tokens = max_new_tokens
 
     async def run(
-        self, task: Task, env: AsyncTextEnv, memory: object, policy: Policy, episode: Episode
+        self, task: Task, env: AsyncTextEnv, memory: MemoryView, policy: Policy, episode: Episode
     ) -> Trajectory:
         """Play one episode; ``memory`` is not read."""
         log = EpisodeLog(task, episode, policy)
         conversation = Conversation(policy, self.prompts.system(), self.prompts.growing)
         observation = await env.reset(task)
-        goal = task_text(observation)
+        goal = log.goal = task_text(observation)
         while len(log.steps) < self.max_steps:
             text = self.prompts.render(
                 "act",

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from envs.base import AsyncTextEnv
 from envs.types import StopReason, Task
+from memory.types import MemoryView
 
 Message = Mapping[str, str]
 """``{"role": "system" | "user" | "assistant", "content": text}``."""
@@ -60,6 +61,11 @@ class Policy(Protocol):
 
     version: int
     context_length: int
+
+    @property
+    def end_of_turn(self) -> int:
+        """The token that ends an assistant turn."""
+        ...
 
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Token ids of a conversation through the chat template, ready for the assistant's turn."""
@@ -168,7 +174,7 @@ class Agent(Protocol):
     """Plays one episode. Reads like its paper's algorithm box; never sees batching."""
 
     async def run(
-        self, task: Task, env: AsyncTextEnv, memory: Any, policy: Policy, episode: Episode
+        self, task: Task, env: AsyncTextEnv, memory: MemoryView, policy: Policy, episode: Episode
     ) -> Trajectory: ...
 
 

@@ -1,0 +1,103 @@
+"""Teachers: who answers an agent's prompts in demonstrations, seeing the live environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from agents.parsing import EMPTY
+from envs.base import TextEnv, World
+from envs.household.expert import HouseholdExpert
+from envs.types import Observation, StepResult, Task
+
+Answer = Callable[[str, str], str]
+"""``answer(stage, prompt) -> completion`` for one episode."""
+
+
+class Teacher(Protocol):
+    """Plays any episode of one world well enough to be imitated."""
+
+    def attend(self, env: Any, task: Task) -> Answer:
+        """Answers for the episode that ``env`` has just started."""
+        ...
+
+
+class HouseholdTeacher:
+    """The household expert as a teacher of bare answers, for all stages of MemHarness.
+
+    ``knowledge``: ``seen`` explores and knows only what the agent saw, ``full`` knows the house.
+    Queries ask for the goal. Reconstruction keeps the commands of the first remembered workflow that
+    name an object of the goal, when the present house has the receptacles they name; else it rejects.
+    """
+
+    def __init__(self, knowledge: str = "seen") -> None:
+        self.knowledge = knowledge
+
+    def attend(self, env: Any, task: Task) -> Answer:
+        expert = HouseholdExpert(env, seed=task.seed, knowledge=self.knowledge)
+        opening: str = env.opening
+
+        def answer(stage: str, prompt: str) -> str:
+            if stage == "query":
+                return str(env.goal)
+            if stage == "reconstruct":
+                return _reconstruct(prompt, str(env.goal), opening)
+            return expert.next_command()
+
+        return answer
+
+
+def _reconstruct(prompt: str, goal: str, opening: str) -> str:
+    """What of the remembered workflow fits: ``take mug from shelf`` if a mug is wanted and a shelf is here."""
+    remembered = prompt.rpartition("memory ")[2]
+    wanted = set(goal.split())
+    for command in re.findall(r"take (\w+) from (\w+)", remembered):
+        thing, place = command
+        if thing in wanted and re.search(rf"\b{place} \d", opening):
+            return f"{thing} {place}"
+    return EMPTY
+
+
+_answer: ContextVar[Answer] = ContextVar("answer")
+
+
+def teacher_answer(stage: str, prompt: str) -> str:
+    """The answer of the teacher who attends the episode that is being played in this async task."""
+    return _answer.get()(stage, prompt)
+
+
+class TaughtWorld:
+    """A world whose every episode a teacher attends; `teacher_answer` speaks for it."""
+
+    def __init__(self, world: World, teacher: Teacher) -> None:
+        self.name = world.name
+        self.tasks = world.tasks
+        self._world = world
+        self._teacher = teacher
+
+    def make_env(self) -> TextEnv:
+        return _TaughtEnv(self._world.make_env(), self._teacher)
+
+
+class _TaughtEnv:
+    """Tells the async task that resets it which teacher to ask."""
+
+    def __init__(self, env: TextEnv, teacher: Teacher) -> None:
+        self._env = env
+        self._teacher = teacher
+
+    def reset(self, task: Task) -> Observation:
+        observation = self._env.reset(task)
+        _answer.set(self._teacher.attend(self._env, task))
+        return observation
+
+    def step(self, action: str) -> StepResult:
+        return self._env.step(action)
+
+    def gold(self, task: Task) -> tuple[str, ...]:
+        return self._env.gold(task)
+
+    def close(self) -> None:
+        self._env.close()

@@ -1,0 +1,109 @@
+"""One run from its config: take up where the folder stands, warm start, GRPO, evaluation, report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+from trainer.build import Parts, build
+from trainer.checkpoint import Checkpoint, load_checkpoint
+from trainer.config import Config
+from trainer.grpo import grpo
+from trainer.logging import Loggers
+from trainer.logprobs import Reference
+from trainer.loss import LossConfig
+from trainer.record import Record, stateful
+from trainer.report import build_report
+from trainer.rng import restore_rng, seed_everything
+from trainer.run_folder import RunFolder
+from trainer.sft import sft
+from trainer.update import UpdateConfig, Updater
+
+
+def train(config: Config) -> None:
+    """Train as ``config`` says; the same call after an interruption goes on from the last checkpoint."""
+    seed_everything(config.run.seed)
+    parts = build(config)
+    writes = parts.engine.rank == 0
+    folder = RunFolder.open(config.run.folder, config.resolved, resume=config.run.resume) if writes else None
+    (resume_from,) = set(parts.engine.gather(folder.resume_from if folder else None)) - {None} or {None}
+    saved = load_checkpoint(resume_from) if resume_from else None
+    if folder and saved:
+        folder.rewind(saved.logs)
+    loggers = Loggers(folder.path, config.resolved, parts.loggers, resumed=saved is not None) if folder else None
+    record = Record(config, parts, folder, loggers)
+    try:
+        _phases(config, parts, record, saved)
+    finally:
+        if loggers:
+            loggers.close()
+        if folder:
+            folder.close()
+    if folder:
+        build_report(folder.path)
+
+
+def _phases(config: Config, parts: Parts, record: Record, saved: Checkpoint | None) -> None:
+    """SFT unless it is done, the starting evaluation, GRPO."""
+    if config.sft is not None and (saved is None or saved.state.phase == "sft"):
+        updater = make_updater(config, parts, phase="sft")
+        done = _restore(saved, parts, updater, record)
+        sft(config, parts, updater, record, done)
+        saved = None
+    updater = make_updater(config, parts, phase="grpo")
+    done = _restore(saved, parts, updater, record)
+    if saved is None:
+        record.evaluate("grpo", 0)
+        record.checkpoint("grpo", 0, updater)
+    grpo(config, parts, updater, record, done)
+
+
+def make_updater(config: Config, parts: Parts, phase: str) -> Updater:
+    """Optimiser, schedule and loss of a phase: ``sft`` or ``grpo``."""
+    if phase == "sft":
+        assert config.sft is not None
+        rate, warmup, steps, decay = config.sft.learning_rate, config.sft.steps // 20, config.sft.steps, True
+        loss = LossConfig(surrogate="sft")
+    else:
+        rate, warmup, steps, decay = config.train.learning_rate, config.train.warmup_steps, config.train.steps, False
+        loss = parts.loss
+    trained = [p for p in parts.policy.model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=rate, betas=(0.9, 0.95), weight_decay=config.train.weight_decay)
+    return Updater(
+        parts.policy.model,
+        optimizer,
+        parts.engine,
+        loss,
+        UpdateConfig(max_tokens=config.train.tokens_per_micro_batch, max_grad_norm=config.train.max_grad_norm),
+        temperature=parts.policy.sampling.temperature,
+        scheduler=LambdaLR(optimizer, _schedule(warmup, steps, decay)),
+        reference=Reference(parts.policy.model) if loss.kl_coef > 0 else None,
+    )
+
+
+def _schedule(warmup: int, steps: int, decay: bool) -> Any:
+    """Linear rise over ``warmup`` updates, then constant, or falling linearly to a tenth."""
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return 1.0 - 0.9 * (step - warmup) / max(steps - warmup, 1) if decay else 1.0
+
+    return factor
+
+
+def _restore(saved: Checkpoint | None, parts: Parts, updater: Updater, record: Record) -> int:
+    """Put everything into the state of ``saved``; returns the number of updates done in its phase."""
+    if saved is None:
+        return 0
+    saved.restore_model(parts.policy.model)
+    saved.restore(stateful(updater, record.alarms))
+    if saved.memory is not None:
+        parts.memory.load_state_dict(saved.memory)
+    restore_rng(saved.rng, parts.engine.rank)
+    parts.policy.version = int(saved.state.extras["policy_version"])
+    updater.skipped_in_row = int(saved.state.extras["skipped_in_row"])
+    return saved.state.step
