@@ -123,8 +123,10 @@ class WandbLogger:
 
     def start(self, folder: Path, config: Mapping[str, Any], resumed: bool) -> None:
         mode = self._mode or ("online" if self._wandb.api.api_key else "offline")
+        # The jobs of a sweep are named <run>/<number>; an id may hold no slash.
+        name = str(config["run"]["name"]).replace("/", "-")
         self._run = self._wandb.init(
-            project=self._project, name=folder.name, id=folder.name, resume="allow",
+            project=self._project, name=name, id=name, resume="allow",
             mode=mode, dir=str(folder), config=dict(config),
         )
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 import shutil
-import subprocess
-import sys
-import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -182,34 +182,31 @@ def test_a_state_that_was_not_saved_is_named(tmp_path: Path) -> None:
         checkpoint.restore({"critic": training.optimizer})
 
 
-@pytest.mark.parametrize("limit", [4_000, 150_000])
-def test_a_write_that_fails_leaves_the_previous_checkpoint_alone(tmp_path: Path, limit: int) -> None:
-    """The kernel refuses files over ``limit`` bytes, as a full disk would; small: in JSON, large: in torch."""
+@contextmanager
+def no_file_larger_than(size: int) -> Iterator[None]:
+    """Writes past ``size`` bytes of a file fail in the kernel, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [2_000, 150_000], ids=["in JSON", "in tensors"])
+def test_a_write_that_fails_leaves_the_previous_checkpoint_alone(tmp_path: Path, size: int) -> None:
     training = Training()
     first = training.save(tmp_path, 1)
     before = files(first)
-    script = textwrap.dedent(f"""
-        import resource
-        from pathlib import Path
-        from tests.trainer.test_checkpoint import Training
-        from trainer.checkpoint import CheckpointError
-        training = Training()
-        training.update()
-        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
-        try:
-            training.save(Path({str(tmp_path)!r}), 2)
-        except CheckpointError as error:
-            print(error)
-    """)
-    repository = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=repository, capture_output=True, text=True, check=True
-    )
-    assert "grpo-000002 could not be written" in done.stdout, done.stdout + done.stderr
-    assert "Earlier checkpoints are intact" in done.stdout
+    training.update()
+    with no_file_larger_than(size), pytest.raises(CheckpointError) as caught:
+        training.save(tmp_path, 2)
+    assert "grpo-000002 could not be written" in str(caught.value)
+    assert "Earlier checkpoints are intact" in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["grpo-000001"]
     assert files(first) == before
     assert latest_checkpoint(tmp_path) == first
+    training.save(tmp_path, 2)
 
 
 def test_a_new_rank_gets_its_own_reproducible_state() -> None:
