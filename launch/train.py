@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from unittest import mock
 
 from memory.errors import UserError
 from trainer.config import Config
@@ -24,36 +24,83 @@ from trainer.config_compose import (
 
 def run_one(overrides: Sequence[str], config_dir: str | None) -> int:
     """Check the config, then train."""
-    if any(len(job) != 1 for job in [expand_sweep(overrides)]):
-        raise UserError("Several values for one option: add -m to run one job for each.")
+    jobs = expand_sweep(overrides)
+    if len(jobs) > 1:
+        raise UserError(
+            f"The options hold {len(jobs)} combinations of values.\n"
+            "  Add -m to run one job for each, or write a list as key=[a,b]."
+        )
     return start(compose_config(overrides, config_dir))
 
 
 def run_many(overrides: Sequence[str], config_dir: str | None) -> int:
-    """One run for each combination of the values, by Hydra's multirun, in `run.dir/run.name/<number>`.
+    """One run for each combination of values, by Hydra's multirun, in ``run.dir/run.name/<number>``.
 
-    Every combination is checked before the first one starts.
+    Every combination is checked before the first one starts; the first failure ends the sweep.
     """
-    jobs = expand_sweep(overrides)
-    for job in jobs:
-        dry = compose_config(job, config_dir).run.dry
-    import hydra
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import DictConfig
-
-    codes: list[int] = []
-
-    def run_job(composed: DictConfig) -> None:
-        config = _named(check_config(resolve(composed)), str(HydraConfig.get().job.num))
-        print(f"job {len(codes) + 1} of {len(jobs)}: {' '.join(HydraConfig.get().overrides.task)}", flush=True)
-        codes.append(start(config))
-
-    register_sections()
+    configs = [compose_config(job, config_dir) for job in expand_sweep(overrides)]
     arguments = ["--multirun", *normalise(overrides, config_dir)]
     if config_dir is not None:
         arguments += ["--config-dir", config_dir]
     with tempfile.TemporaryDirectory() as scratch:
-        if dry:
+        if all(config.run.dry for config in configs):
             arguments.append(f"hydra.sweep.dir={scratch}")
-        _with_arguments(arguments, hydra.main("1.3", str(config_folder()), PRIMARY)(run_job))
-    return max(codes, default=0)
+        _sweep(arguments, len(configs))
+    return 0
+
+
+def start(config: Config) -> int:
+    """Train in this process, or in ``engine.processes`` new ones on this machine."""
+    if config.processes > 1 and "WORLD_SIZE" not in os.environ:
+        from launch.local import run_processes
+
+        return run_processes(config.resolved, config.processes)
+    return work(config)
+
+
+def work(config: Config) -> int:
+    """Train as one rank, in this process."""
+    if config.run.dry:
+        from trainer.dry import dry_run
+
+        print(dry_run(config))
+        return 0
+    from trainer.grpo import train
+
+    train(config)
+    return 0
+
+
+class _JobFailed(SystemExit):
+    """Ends Hydra's sweep: Hydra reports an ordinary exception itself, without its traceback."""
+
+
+def _sweep(arguments: Sequence[str], count: int) -> None:
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import DictConfig
+
+    failures: list[BaseException] = []
+
+    def run_job(composed: DictConfig) -> None:
+        job = HydraConfig.get()
+        config = check_config(resolve(composed))
+        name = os.path.relpath(job.runtime.output_dir, config.run.dir)
+        named = {**config.resolved, "run": {**config.resolved["run"], "name": name}}
+        given = " ".join(line.lstrip("+") for line in job.overrides.task)
+        print(f"job {job.job.num} ({count} in all): {given}", flush=True)
+        try:
+            code = start(check_config(named))
+            if code:
+                raise UserError(f"job {job.job.num} ended with code {code}: {given}")
+        except Exception as error:
+            failures.append(error)
+            raise _JobFailed(1) from error
+
+    register_sections()
+    run: Callable[[], None] = hydra.main("1.3", str(config_folder()), PRIMARY)(run_job)
+    try:
+        with mock.patch.object(sys, "argv", [sys.argv[0], *arguments]):
+            run()
+    except _JobFailed:
+        raise failures[0] from None

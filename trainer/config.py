@@ -49,6 +49,7 @@ class TrainConfig:
     warmup_steps: int = option(0, "updates over which the learning rate rises from 0")
     max_grad_norm: float = option(1.0, "gradient norm above which gradients are scaled down")
     tokens_per_micro_batch: int = option(16384, "padded tokens that go through the model at once")
+    kl_on_tied: bool = option(True, "keep the KL term of groups whose rewards are all equal")
     distill_share: float = option(0.5, "share of a step's groups that the memory learns from")
     max_failed_share: float = option(0.5, "stop when more than this share of a step's episodes failed")
 
@@ -93,14 +94,16 @@ class Config:
     checkpoint: CheckpointConfig
     env: Part
     agent: Part
-    memory: Part | None
+    memory: Part
     retriever: Part | None
     distiller: Part | None
+    teacher: Part | None
     rewards: Mapping[str, Part]
     advantage: Part
     loss: Part
     policy: Part
     engine: Part
+    processes: int
     logger: Mapping[str, Part]
     resolved: Mapping[str, Any]
 

@@ -21,26 +21,25 @@ from trainer.config import OPTIONAL_SECTIONS, SECTIONS, Config
 from trainer.parts import Part
 from trainer.signatures import Option, TargetError, annotation_type, read_signature
 
-PARTS: Mapping[str, frozenset[str]] = {
-    "env": frozenset(),
-    "agent": frozenset(),
-    "retriever": frozenset(),
-    "memory": frozenset({"embedder"}),
-    "distiller": frozenset(),
-    "advantage": frozenset({"group", "report"}),
-    "engine": frozenset(),
-    "loss": frozenset(),
-    "policy": frozenset({"model", "tokenizer"}),
-}
-"""Plug points that hold one part, with the parameters that the trainer passes itself.
+PARTS = ("env", "agent", "retriever", "memory", "distiller", "teacher", "advantage", "engine", "loss", "policy")
+"""Plug points that hold one part, in the order they are checked: what may import torch comes last."""
 
-In the order they are checked: what imports torch comes last.
-"""
-
-MULTI_PARTS: Mapping[str, frozenset[str]] = {"rewards": frozenset(), "logger": frozenset()}
+MULTI_PARTS = ("rewards", "logger")
 """Plug points that hold several named parts at once."""
 
-OPTIONAL_PARTS = frozenset({"memory", "retriever", "distiller"})
+OPTIONAL_PARTS = frozenset({"retriever", "distiller", "teacher"})
+
+GIVEN: Mapping[str, frozenset[str]] = {
+    "memory": frozenset({"embedder"}),
+    "advantage": frozenset({"group", "report"}),
+    "advantage.base": frozenset({"group", "report"}),
+    "policy": frozenset({"tokenizer"}),
+    "policy.model": frozenset({"world", "seed"}),
+}
+"""Parameters that `trainer.build` passes itself, by the path of the part."""
+
+LAUNCH_KEYS: Mapping[str, tuple[str, ...]] = {"engine": ("processes",)}
+"""Keys beside a part's options that the launcher reads before the part exists."""
 
 _SHOWN_PROBLEMS = 8
 _NODE_KEYS = ("_target_", "_partial_")
@@ -64,15 +63,19 @@ def check_config(values: Mapping[str, Any]) -> Config:
     All problems of the first faulty section or part are reported together: `ConfigError`.
     """
     known = (*SECTIONS, *PARTS, *MULTI_PARTS)
-    _raise([unknown_key(key, known) for key in values if key not in known])
+    _raise([unknown_key(key, known, values[key]) for key in values if key not in known])
     made: dict[str, Any] = {}
     for name, section in SECTIONS.items():
         made[name] = _section(name, section, values.get(name))
     _raise(_cross_checks(made))
-    for name, given in MULTI_PARTS.items():
-        made[name] = _several(name, values.get(name), given)
-    for name, given in PARTS.items():
-        made[name] = _single(name, values.get(name), given)
+    for name in MULTI_PARTS:
+        made[name] = _several(name, values.get(name))
+    values_of_parts = dict(values)
+    made["processes"], values_of_parts["engine"] = _take_processes(values.get("engine"))
+    for name in PARTS:
+        made[name] = _single(name, values_of_parts.get(name))
+    if made["sft"] is not None and made["teacher"] is None:
+        raise ConfigError(["sft: found no teacher, expected one to imitate. Choose teacher=household or sft=null."])
     return Config(**made, resolved=values)
 
 
@@ -82,13 +85,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]}?" if near else ""
 
 
-def unknown_key(path: str, known: Iterable[str]) -> str:
+def unknown_key(path: str, known: Iterable[str], value: Any = MISSING) -> str:
     """The problem text of a key that does not exist among its siblings ``known``."""
     parent, _, key = path.rpartition(".")
     prefix = f"{parent}." if parent else ""
     near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
     hint = f" Did you mean {prefix}{near[0]}?" if near else ""
-    return f"{path}: no such option.{hint}\n    {parent or 'the config'} has: {', '.join(sorted(known)) or 'no options'}"
+    given = "" if value is MISSING or isinstance(value, Mapping) else f"={value}"
+    return f"{path}{given}: no such option.{hint}\n    {parent or 'the config'} has: {', '.join(sorted(known)) or 'no options'}"
 
 
 def _raise(problems: list[str]) -> None:
@@ -114,7 +118,7 @@ def _structure(path: str, cls: type[T], values: Any, problems: list[str]) -> T |
         return None
     before = len(problems)
     names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-    problems += [unknown_key(f"{path}.{key}", names) for key in values if key not in names]
+    problems += [unknown_key(f"{path}.{key}", names, values[key]) for key in values if key not in names]
     hints = typing.get_type_hints(cls)
     made = {}
     for f in fields(cls):  # type: ignore[arg-type]
@@ -128,7 +132,7 @@ def _structure(path: str, cls: type[T], values: Any, problems: list[str]) -> T |
 def convert(path: str, value: Any, annotation: Any, problems: list[str]) -> Any:
     """``value`` as the type ``annotation``; a mismatch becomes an entry of ``problems``."""
     if isinstance(value, Mapping) and "_target_" in value:
-        return check_part(path, value, frozenset(), problems)
+        return check_part(path, value, problems)
     if _holds_parts(value):
         return _convert_items(path, value, problems)
     section = _dataclass_of(annotation)
@@ -153,8 +157,9 @@ def _convert_items(path: str, value: Any, problems: list[str]) -> Any:
     return tuple(convert(f"{path}[{i}]", item, Any, problems) for i, item in enumerate(value))
 
 
-def check_part(path: str, node: Mapping[str, Any], given: frozenset[str], problems: list[str]) -> Part | None:
-    """A `Part` whose options fit the parameters of its target; ``given`` ones come from the trainer."""
+def check_part(path: str, node: Mapping[str, Any], problems: list[str]) -> Part | None:
+    """A `Part` whose options fit the parameters of its target, except those in `GIVEN`."""
+    given = GIVEN.get(path, frozenset())
     target = node["_target_"]
     if not isinstance(target, str) or target == "???":
         problems.append(f"{path}._target_: found {_shown(target)}, expected the dotted path of a class or function.")
@@ -172,10 +177,10 @@ def check_part(path: str, node: Mapping[str, Any], given: frozenset[str], proble
     for key, value in node.items():
         if key in _NODE_KEYS:
             continue
-        if key in given and key in signature.options and not isinstance(value, Mapping):
+        if key in given:
             problems.append(f"{path}.{key}: memgrpo sets this itself. Remove it.")
         elif key not in signature.options and not signature.open_ended:
-            problems.append(unknown_key(f"{path}.{key}", known) + f" ({target})")
+            problems.append(unknown_key(f"{path}.{key}", (*known, *LAUNCH_KEYS.get(path, ())), value))
         else:
             annotation = annotation_type(signature.options[key]) if key in signature.options else Any
             options[key] = convert(f"{path}.{key}", value, annotation, problems)
@@ -188,18 +193,30 @@ def _missing(path: str, option: Option) -> str:
     return f"{path}.{option.name}: missing, expected {option.annotation or 'a value'}."
 
 
-def _single(name: str, node: Any, given: frozenset[str]) -> Part | None:
+def _take_processes(engine: Any) -> tuple[int, Any]:
+    """``engine.processes`` is read by the launcher, before there is an engine; the rest is the engine's."""
+    if not isinstance(engine, Mapping):
+        return 1, engine
+    problems: list[str] = []
+    processes = convert("engine.processes", engine.get("processes", 1), int, problems)
+    if not problems and processes < 1:
+        problems.append(f"engine.processes={processes}: expected at least 1.")
+    _raise(problems)
+    return processes, {key: value for key, value in engine.items() if key != "processes"}
+
+
+def _single(name: str, node: Any) -> Part | None:
     if node is None and name in OPTIONAL_PARTS:
         return None
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError([f"{name}: found {_shown(node)}, expected a component with a _target_."])
     problems: list[str] = []
-    part = check_part(name, node, given, problems)
+    part = check_part(name, node, problems)
     _raise(problems)
     return part
 
 
-def _several(name: str, nodes: Any, given: frozenset[str]) -> Mapping[str, Part]:
+def _several(name: str, nodes: Any) -> Mapping[str, Part]:
     problems: list[str] = []
     parts: dict[str, Part] = {}
     for key, node in (nodes or {}).items():
@@ -211,7 +228,7 @@ def _several(name: str, nodes: Any, given: frozenset[str]) -> Mapping[str, Part]
                 f"    Chosen now: {', '.join(k for k in nodes if k != key) or 'none'}. Choose with {name}=[...]"
             )
             continue
-        part = check_part(path, node, given, problems)
+        part = check_part(path, node, problems)
         if part is not None:
             parts[key] = part
     _raise(problems)
@@ -227,6 +244,8 @@ def _cross_checks(made: Mapping[str, Any]) -> list[str]:
             f"train.group_size={train.group_size}: expected at least 2. Advantages compare the trajectories "
             f"of one task with each other; one alone always gets 0. Usual values are 4 to 16."
         )
+    if made["sft"] is not None and made["sft"].steps < 1:
+        problems.append(f"sft.steps={made['sft'].steps}: expected at least 1, or sft=null for no warm start.")
     counts = [("train.steps", train.steps, 0), ("train.tasks_per_step", train.tasks_per_step, 1)]
     counts += [("evaluation.every", made["evaluation"].every, 0), ("checkpoint.every", made["checkpoint"].every, 1)]
     counts += [("checkpoint.keep", made["checkpoint"].keep, 1)]

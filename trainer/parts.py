@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory.errors import UserError
-from trainer.signatures import import_target
+from trainer.signatures import import_target, read_signature
 
 EXTRAS: Mapping[str, str] = {
     "alfworld": "alfworld",
@@ -41,6 +41,11 @@ class Part:
     target: str
     options: Mapping[str, Any]
     partial: bool = False
+
+    def accepted(self, **offered: Any) -> dict[str, Any]:
+        """Those of ``offered`` that the target has a parameter for."""
+        options = read_signature(self.target).options
+        return {name: value for name, value in offered.items() if name in options}
 
     def build(self, **given: Any) -> Any:
         """Call the target with its options and ``given``, nested parts first.
