@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from trainer.logging import ALARM, MetricRow
-
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
@@ -36,10 +34,9 @@ class Alarm:
     expected: str
     action: str
 
-    def row(self, phase: str, step: int) -> MetricRow:
-        """The alarm as a row of metrics.jsonl."""
-        values = {"alarm": self.kind, "found": self.found, "expected": self.expected, "action": self.action}
-        return MetricRow(ALARM, phase, step, values)
+    def values(self) -> dict[str, str]:
+        """Plain values for metrics.jsonl."""
+        return {"alarm": self.kind, "found": self.found, "expected": self.expected, "action": self.action}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +49,31 @@ class _Limit:
 
 
 _LIMITS = (
-    _Limit("share/tied", "tied_share", "tied groups", "of groups have equal rewards and teach nothing",
+    _Limit("tied_groups", "tied_share", "tied groups", "of groups have equal rewards and teach nothing",
            "take tasks of middling difficulty, larger groups (train.group_size), or a finer reward"),
-    _Limit("share/truncated", "truncated_share", "truncation", "of turns stop at the token limit",
+    _Limit("truncated", "truncated_share", "truncation", "of turns stop at the token limit",
            "raise the agent's max_new_tokens, or reward shorter turns"),
-    _Limit("share/context_limit", "context_limit_share", "context limit",
+    _Limit("context_limit", "context_limit_share", "context limit",
            "of episodes end because the prompt no longer fits",
            "raise the policy's context length, or let the agent keep less history"),
-    _Limit("share/masked", "masked_share", "masked trajectories", "of trajectories failed or were unscorable",
-           "look at failures/* here and at the failure text in the rollout viewer"),
-    _Limit("share/repeated", "repeated_share", "repeated actions",
+    _Limit("masked", "masked_share", "masked trajectories", "of trajectories failed or were unscorable",
+           "look at failures/* in metrics.jsonl and at the failure text in the rollout viewer"),
+    _Limit("repeated_actions", "repeated_share", "repeated actions",
            "of trajectories take one action three times on the same observation",
            "show the agent its last actions, or raise the sampling temperature"),
-    _Limit("update/logprob_gap", "logprob_gap", "sampler/trainer gap",
+    _Limit("logprob_gap", "logprob_gap", "sampler/trainer gap",
            "nats between sampler and trainer log-prob of a token (mean)",
            "check that both apply the same temperature, allowed tokens and precision"),
-    _Limit("update/kl", "kl", "KL to the reference", "nats per token from the reference policy",
+    _Limit("kl", "kl", "KL to the reference", "nats per token from the reference policy",
            "raise loss.kl_coef or lower train.learning_rate"),
-    _Limit("update/approx_kl", "step_kl", "KL of one update", "nats per token from the sampling policy",
+    _Limit("approx_kl", "step_kl", "KL of one update", "nats per token from the sampling policy",
            "lower train.learning_rate or the number of update epochs"),
-    _Limit("policy/staleness", "staleness", "stale policy", "versions between turns of one step",
+    _Limit("staleness", "staleness", "stale policy", "versions between turns of one step",
            "wait for the sampler to take the new weights, or use an importance correction (loss)"),
 )
 
 
-class Checks:
+class Alarms:
     """Watches one run. Its state is the entropy of the first steps, so it belongs in a checkpoint."""
 
     FIRST_STEPS = 5
@@ -86,7 +83,7 @@ class Checks:
         self._first_entropies: list[float] = []
 
     def check(self, values: Mapping[str, float]) -> list[Alarm]:
-        """Alarms of one GRPO step, from `trainer.metrics.rollout_metrics` and ``update_metrics``.
+        """Alarms of one GRPO step, from `trainer.metrics.step_metrics` and the numbers of its update.
 
         A metric that the step lacks (no KL term, one reward part) raises no alarm.
         """
@@ -107,7 +104,7 @@ class Checks:
                 yield Alarm(limit.kind, f"{found:.3g} {limit.what}", f"at most {most:g}", limit.action)
 
     def _entropy(self, values: Mapping[str, float]) -> Iterator[Alarm]:
-        entropy = values.get("update/entropy")
+        entropy = values.get("entropy")
         if entropy is None:
             return
         if len(self._first_entropies) < self.FIRST_STEPS:
@@ -119,7 +116,7 @@ class Checks:
                 "entropy collapse",
                 f"{entropy:.3g} nats per token",
                 f"at least {least:.3g} ({self.thresholds.entropy_fraction:g} of the first steps)",
-                "lower train.learning_rate, raise the upper clip (loss), or stop: the policy no longer explores",
+                "lower train.learning_rate, raise the upper clip (loss), or stop: nothing is explored any more",
             )
 
     def _parts(self, values: Mapping[str, float]) -> Iterator[Alarm]:
@@ -135,7 +132,7 @@ class Checks:
                 )
 
     def _skipped(self, values: Mapping[str, float]) -> Iterator[Alarm]:
-        if values.get("update/skipped"):
+        if values.get("skipped"):
             yield Alarm(
                 "skipped update",
                 "loss or gradient was NaN or infinite",

@@ -170,8 +170,7 @@ def scalars(row: MetricRow) -> Iterator[tuple[str, float]]:
             if isinstance(value, int | float):
                 yield f"{row.phase}/{name}", float(value)
     elif row.kind == EVAL:
-        label = f"{row.values['split']}_{row.values['mode']}"
-        yield f"eval/{label}/success", row.values["wins"] / row.values["episodes"]
+        yield f"eval/{row.values['split']}/{row.values['name']}", row.values["success_rate"]
 
 
 def read_metrics(path: Path) -> list[MetricRow]:

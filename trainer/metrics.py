@@ -1,91 +1,63 @@
-"""Numbers of a step or an evaluation, computed from its trajectories: the names the report draws.
+"""Numbers of one training step, from what was played, scored and credited.
 
-Names are ``<family>/<what>``. Means over trajectories leave masked ones out; ``.../sem`` is the
-standard error over groups, since the siblings of a group are not independent.
+Means over trajectories leave masked ones out; ``*_sem`` is the standard error over groups, since the
+siblings of a group are not independent.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, stdev
-from typing import Any
 
-from agents.types import Status, Trajectory
+from agents.types import Trajectory
 from envs.types import StopReason
 from rewards.base import RewardReport
-from trainer.types import GroupAdvantages, UpdateStats
+from trainer.types import GroupAdvantages
 
 REPEATS = 3
 """A trajectory repeats itself when it takes one action on one observation this many times."""
 
-Groups = Sequence[Sequence[Trajectory]]
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One group with its rewards and advantages."""
+
+    group: Sequence[Trajectory]
+    report: RewardReport
+    advantages: GroupAdvantages
+
+    def scored(self) -> list[tuple[Trajectory, float]]:
+        """The trajectories that are not masked, with their rewards."""
+        pairs = zip(self.group, self.report.total, strict=True)
+        return [(trajectory, total) for trajectory, total in pairs if total is not None]
 
 
-def rollout_metrics(
-    groups: Groups, reports: Sequence[RewardReport], advantages: Sequence[GroupAdvantages]
-) -> dict[str, float]:
-    """All numbers of one step's rollouts; the three sequences run over the same groups."""
-    played = [t for group in groups for t in group]
-    scored = [
-        (trajectory, total)
-        for group, report in zip(groups, reports, strict=True)
-        for trajectory, total in zip(group, report.total, strict=True)
-        if total is not None
-    ]
-    used = [trajectory for trajectory, _ in scored]
+def step_metrics(played: Sequence[Played]) -> dict[str, float]:
+    """All numbers of a step's rollouts; a mean over nothing is left out."""
+    everything = [t for p in played for t in p.group]
+    usable = [t for p in played for t, _ in p.scored()]
     return {
-        "rollout/trajectories": len(played),
-        "rollout/groups": len(groups),
-        **_group_mean("reward", [[x for x in r.total if x is not None] for r in reports]),
-        **_group_mean("success", _per_group(groups, reports, lambda t: float(t.outcome.success))),
-        **_by_kind(used),
-        **_group_mean("length/turns", _per_group(groups, reports, lambda t: len(t.turns))),
-        **_group_mean("length/steps", _per_group(groups, reports, lambda t: len(t.steps))),
-        **_group_mean("length/tokens", _per_group(groups, reports, _tokens)),
-        "length/prompt_max": max((len(u.prompt_ids) for t in played for u in t.turns), default=0),
-        **_shares(played, used),
-        "share/masked": _share(len(played) - len(used), len(played)),
-        "share/tied": _share(sum(a.tied for a in advantages), len(advantages)),
-        **_staleness(used),
-        **_memory_use(used),
-        **_parts(reports),
-        **{f"failures/{owner}": n for owner, n in _failures(played).items()},
-    }
-
-
-def update_metrics(stats: UpdateStats) -> dict[str, float]:
-    """The numbers of an `UpdateStats` under ``update/``."""
-    return {
-        "update/loss": stats.loss,
-        "update/grad_norm": stats.grad_norm,
-        "update/skipped": float(stats.skipped),
-        **{f"update/{name}": value for name, value in stats.metrics.items()},
-    }
-
-
-def eval_values(trajectories: Sequence[Trajectory], *, split: str, mode: str) -> dict[str, Any]:
-    """Values of an evaluation row. ``mode``: ``sampled`` or ``greedy``.
-
-    ``episodes`` counts those that could be played; the others are in ``failed``. ``by_kind`` maps a
-    task kind to [wins, episodes].
-    """
-    played = [t for t in trajectories if t.status is Status.OK]
-    by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for trajectory in played:
-        by_kind[trajectory.task.kind][0] += trajectory.outcome.success
-        by_kind[trajectory.task.kind][1] += 1
-    return {
-        "split": split,
-        "mode": mode,
-        "wins": sum(t.outcome.success for t in played),
-        "episodes": len(played),
-        "failed": len(trajectories) - len(played),
-        "by_kind": dict(sorted(by_kind.items())),
-        "steps": fmean(len(t.steps) for t in played) if played else 0.0,
-        "tokens": fmean(_tokens(t) for t in played) if played else 0.0,
+        "trajectories": len(everything),
+        "groups": len(played),
+        **_mean_over_groups("reward", [[total for _, total in p.scored()] for p in played]),
+        **_mean_over_groups("success", _of_each(played, lambda t: t.outcome.success)),
+        **_mean_over_groups("turns", _of_each(played, lambda t: len(t.turns))),
+        **_mean_over_groups("steps", _of_each(played, lambda t: len(t.steps))),
+        **_mean_over_groups("completion_tokens", _of_each(played, _completion_tokens)),
+        "prompt_tokens_max": max((len(u.prompt_ids) for t in everything for u in t.turns), default=0),
+        "tied_groups": _share([p.advantages.tied for p in played]),
+        "masked": 1 - len(usable) / max(len(everything), 1),
+        "step_limit": _share([t.stop_reason is StopReason.STEP_LIMIT for t in everything]),
+        "context_limit": _share([t.stop_reason is StopReason.CONTEXT_LIMIT for t in everything]),
+        **_behaviour(usable),
+        **_by_kind(usable),
+        **_memory_use(usable),
+        **_reward_parts(played),
+        **_failures(everything),
     }
 
 
@@ -95,79 +67,68 @@ def repeats_itself(trajectory: Trajectory) -> bool:
     return max(counts.values(), default=0) >= REPEATS
 
 
-def _tokens(trajectory: Trajectory) -> int:
+def _completion_tokens(trajectory: Trajectory) -> int:
     return sum(len(turn.completion_ids) for turn in trajectory.turns)
 
 
-def _per_group(groups: Groups, reports: Sequence[RewardReport], value: Any) -> list[list[float]]:
-    return [
-        [float(value(t)) for t, total in zip(group, report.total, strict=True) if total is not None]
-        for group, report in zip(groups, reports, strict=True)
-    ]
+def _of_each(played: Sequence[Played], value: Callable[[Trajectory], float]) -> list[list[float]]:
+    return [[float(value(trajectory)) for trajectory, _ in p.scored()] for p in played]
 
 
-def _group_mean(name: str, values: Sequence[Sequence[float]]) -> dict[str, float]:
-    everything = [x for group in values for x in group]
+def _mean_over_groups(name: str, groups: Sequence[Sequence[float]]) -> dict[str, float]:
+    everything = [x for group in groups for x in group]
     if not everything:
         return {}
-    means = [fmean(group) for group in values if group]
+    means = [fmean(group) for group in groups if group]
     sem = stdev(means) / math.sqrt(len(means)) if len(means) > 1 else 0.0
-    return {f"{name}/mean": fmean(everything), f"{name}/sem": sem}
+    return {name: fmean(everything), f"{name}_sem": sem}
 
 
-def _by_kind(used: Sequence[Trajectory]) -> dict[str, float]:
-    wins: dict[str, list[float]] = defaultdict(list)
-    for trajectory in used:
-        wins[trajectory.task.kind].append(float(trajectory.outcome.success))
-    rates = {f"success_by_kind/{kind}": fmean(won) for kind, won in sorted(wins.items())}
-    return rates | {f"episodes_by_kind/{kind}": len(won) for kind, won in sorted(wins.items())}
-
-
-def _shares(played: Sequence[Trajectory], used: Sequence[Trajectory]) -> dict[str, float]:
-    turns = [turn for t in played for turn in t.turns]
-    steps = [step for t in played for step in t.steps]
-    stops = Counter(t.stop_reason for t in played)
+def _behaviour(usable: Sequence[Trajectory]) -> dict[str, float]:
+    turns = [turn for t in usable for turn in t.turns]
+    versions = [turn.policy_version for turn in turns]
     return {
-        "share/truncated": _share(sum(turn.finish_reason == "length" for turn in turns), len(turns)),
-        "share/faults": _share(sum(turn.fault is not None for turn in turns), len(turns)),
-        "share/invalid": _share(sum(not step.valid for step in steps), len(steps)),
-        "share/repeated": _share(sum(repeats_itself(t) for t in used), len(used)),
-        "share/step_limit": _share(stops[StopReason.STEP_LIMIT], len(played)),
-        "share/context_limit": _share(stops[StopReason.CONTEXT_LIMIT], len(played)),
+        "truncated": _share([turn.finish_reason == "length" for turn in turns]),
+        "faults": _share([turn.fault is not None for turn in turns]),
+        "invalid_actions": _share([not step.valid for t in usable for step in t.steps]),
+        "repeated_actions": _share([repeats_itself(t) for t in usable]),
+        "staleness": max(versions, default=0) - min(versions, default=0),
     }
 
 
-def _staleness(used: Sequence[Trajectory]) -> dict[str, float]:
-    """Versions between the oldest and the newest policy that wrote one step's turns."""
-    versions = [turn.policy_version for t in used for turn in t.turns]
-    return {"policy/staleness": max(versions) - min(versions)} if versions else {}
+def _by_kind(usable: Sequence[Trajectory]) -> dict[str, float]:
+    won: dict[str, list[bool]] = defaultdict(list)
+    for trajectory in usable:
+        won[trajectory.task.kind].append(trajectory.outcome.success)
+    rates = {f"success/{kind}": _share(wins) for kind, wins in sorted(won.items())}
+    return rates | {f"episodes/{kind}": len(wins) for kind, wins in sorted(won.items())}
 
 
-def _memory_use(used: Sequence[Trajectory]) -> dict[str, float]:
-    reads = [read for t in used for read in t.memory_reads]
+def _memory_use(usable: Sequence[Trajectory]) -> dict[str, float]:
+    reads = [read for t in usable for read in t.memory_reads]
     if not reads:
         return {}
     found = [read for read in reads if read.entry_ids]
     return {
-        "memory_use/reads": len(reads) / len(used),
-        "memory_use/found": len(found) / len(reads),
-        "memory_use/accepted": _share(sum(read.guidance is not None for read in found), len(found)),
+        "memory_reads": len(reads) / len(usable),
+        "memory_found": len(found) / len(reads),
+        "memory_rejected": _share([read.guidance is None for read in found]),
     }
 
 
-def _parts(reports: Sequence[RewardReport]) -> dict[str, float]:
+def _reward_parts(played: Sequence[Played]) -> dict[str, float]:
     columns: dict[str, list[float | None]] = defaultdict(list)
-    for report in reports:
-        for name, scores in report.parts.items():
+    for p in played:
+        for name, scores in p.report.parts.items():
             columns[name].extend(scores)
     values: dict[str, float] = {}
-    for name, scores in columns.items():
-        known = [x for x in scores if x is not None]
-        values |= {f"reward_part/{name}": fmean(known)} if known else {}
+    for name, column in columns.items():
+        known = [x for x in column if x is not None]
+        values |= {f"reward/{name}": fmean(known)} if known else {}
     for first, second in combinations(columns, 2):
         pairs = zip(columns[first], columns[second], strict=True)
         correlation = _correlation([(a, b) for a, b in pairs if a is not None and b is not None])
-        values |= {f"reward_correlation/{first}~{second}": correlation} if correlation is not None else {}
+        values |= {} if correlation is None else {f"reward_correlation/{first}~{second}": correlation}
     return values
 
 
@@ -183,9 +144,10 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     return sum((a - mean_a) * (b - mean_b) for a, b in pairs) / math.sqrt(spread_a * spread_b)
 
 
-def _failures(played: Iterable[Trajectory]) -> Mapping[str, int]:
-    return Counter(t.failure.owner for t in played if t.failure is not None)
+def _failures(everything: Sequence[Trajectory]) -> dict[str, float]:
+    owners = Counter(t.failure.owner for t in everything if t.failure is not None)
+    return {f"failures/{owner}": count for owner, count in sorted(owners.items())}
 
 
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
+def _share(flags: Sequence[bool]) -> float:
+    return sum(flags) / len(flags) if flags else 0.0
