@@ -66,11 +66,17 @@ class Engine(Protocol):
 class LocalEngine:
     """One process, or WORLD_SIZE processes over gloo with a full copy of the model each.
 
-    RANK and WORLD_SIZE (and MASTER_ADDR, MASTER_PORT) come from the environment, as torchrun sets
-    them. A collective that takes longer than ``timeout`` seconds raises `EngineError`.
+    RANK and WORLD_SIZE (and MASTER_ADDR, MASTER_PORT) come from the environment, as torchrun and the
+    launcher set them; without WORLD_SIZE only ``processes`` = 1 is possible. A collective that takes
+    longer than ``timeout`` seconds raises `EngineError`.
     """
 
-    def __init__(self, timeout: float = 600.0) -> None:
+    def __init__(self, processes: int = 1, timeout: float = 600.0) -> None:
+        if processes > 1 and "WORLD_SIZE" not in os.environ:
+            raise EngineError(
+                f"engine.processes is {processes}, but this process was started alone: start the run with "
+                "`memgrpo` or torchrun, which set RANK and WORLD_SIZE"
+            )
         self.rank = int(os.environ.get("RANK", "0"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.timeout = timeout
@@ -143,5 +149,6 @@ class LocalEngine:
         except (RuntimeError, dist.DistError) as error:
             raise EngineError(
                 f"rank {self.rank} of {self.world_size}: {what} did not complete, another rank died "
-                f"or was silent for {self.timeout:.0f} s. Look for the first error in the other ranks' output. ({error})"
+                f"or was silent for {self.timeout:.0f} s. Look for the first error in the other ranks' output. "
+                f"({error})"
             ) from error

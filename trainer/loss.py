@@ -35,6 +35,8 @@ class LossConfig:
     ``eps_low``, ``eps_high``: clip range of the ratio, 1 - low to 1 + high; CISPO uses the upper end.
     ``delta``: upper bound of the ratio where the advantage is negative (dual clip), > 1 + eps_high.
     ``kl_coef``: coefficient of the k3 estimate of KL(policy || reference); 0 needs no reference.
+    ``kl_unbiased``: multiply that estimate by the ratio, so that its gradient is the one of the reverse
+    KL (DeepSeek-V3.2 section 3.1; TRL's default).
     ``importance_cap``: with a number, ratios are taken to the trainer's own log-probs from before the
     update and each token is weighted by min(trainer / sampler, cap); None takes ratios to the
     sampler's log-probs directly.
@@ -47,6 +49,7 @@ class LossConfig:
     eps_high: float = 0.2
     delta: float | None = None
     kl_coef: float = 0.0
+    kl_unbiased: bool = False
     importance_cap: float | None = None
     constant_length: int | None = None
 
@@ -198,7 +201,8 @@ def policy_loss(
         if reference_logprobs_BT is None:
             raise ValueError(f"loss.kl_coef is {config.kl_coef} but the batch has no reference log-probs")
         kl_BT = k3(logprobs_BT, reference_logprobs_BT).masked_fill(~mask_BT, 0.0)
-        loss_BT = loss_BT + config.kl_coef * kl_BT * batch.kl_mask_B[:, None]
+        kl_loss_BT = kl_BT * ratio if config.kl_unbiased else kl_BT
+        loss_BT = loss_BT + config.kl_coef * kl_loss_BT * batch.kl_mask_B[:, None]
         sums["kl"] = _sum(kl_BT, mask_BT)
     loss = (loss_BT.masked_fill(~mask_BT, 0.0) * weights_B[:, None]).sum()
     gap_BT = (logprobs_BT.detach() - behaviour_BT).masked_fill(~mask_BT, 0.0)
