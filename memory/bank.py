@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from memory.errors import UserError
 from memory.retrieval import Embedder, FloatArray, VectorStore, top_k
 from memory.types import BankChange, MemoryEntry, NewEntry, Retrieved
 
@@ -17,7 +18,7 @@ _ROUNDING = 1e-6
 """Two float32 copies of one unit vector have a product this close to 1."""
 
 
-class BankStateError(ValueError):
+class BankStateError(UserError):
     """A saved bank does not fit this program or this embedder."""
 
 

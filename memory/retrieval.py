@@ -14,6 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from memory.errors import UserError
+
 FloatArray = npt.NDArray[np.float32]
 
 
@@ -31,7 +33,7 @@ class Embedder(Protocol):
         ...
 
 
-class EmbedderError(RuntimeError):
+class EmbedderError(UserError):
     """An embedding model cannot be loaded, or gives something that is no vector."""
 
 
