@@ -116,7 +116,7 @@ class Alarms:
                 "entropy collapse",
                 f"{entropy:.3g} nats per token",
                 f"at least {least:.3g} ({self.thresholds.entropy_fraction:g} of the first steps)",
-                "lower train.learning_rate, raise the upper clip (loss), or stop: nothing is explored any more",
+                "lower train.learning_rate, raise the upper clip (loss), or add a KL term (loss.kl_coef)",
             )
 
     def _parts(self, values: Mapping[str, float]) -> Iterator[Alarm]:

@@ -9,33 +9,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from memory.errors import UserError
+from trainer.progress import Progress
+from trainer.rows import ALARM, EVAL, STEP, MetricRow
 
-STEP, EVAL, ALARM, NOTE = "step", "eval", "alarm", "note"
-"""Kinds of rows in metrics.jsonl."""
+__all__ = ["ALARM", "EVAL", "STEP", "JsonlLogger", "Loggers", "MetricRow", "read_metrics"]
 
 
 class LoggerError(UserError):
     """A logger cannot be used; the message names the extra or setting that is missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetricRow:
-    """One row: what was measured after ``step`` updates of ``phase``.
-
-    ``values`` must be JSON and depend on nothing but config and seed; seconds and rates belong in
-    ``timing``, so that two equal runs have equal values.
-    """
-
-    kind: str
-    phase: str
-    step: int
-    values: Mapping[str, Any]
-    timing: Mapping[str, float] = field(default_factory=dict)
 
 
 class RunLogger(Protocol):
@@ -141,7 +126,7 @@ class WandbLogger:
 
 
 class Loggers:
-    """metrics.jsonl and all further loggers as one."""
+    """metrics.jsonl, the terminal and all further loggers as one."""
 
     def __init__(
         self,
@@ -150,7 +135,7 @@ class Loggers:
         further: Sequence[RunLogger] = (),
         resumed: bool = False,
     ) -> None:
-        self._all: list[RunLogger] = [JsonlLogger(), *further]
+        self._all: list[RunLogger] = [JsonlLogger(), Progress(), *further]
         for logger in self._all:
             logger.start(folder, config, resumed)
 
