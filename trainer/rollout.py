@@ -177,6 +177,8 @@ def _failure(error: Exception, memory: Any) -> Failure:
     ]
     # The trainer called the agent, so the agent's own code is what is left when no part is named.
     owner = "memory" if memory_modules & set(modules) else "agent"
+    if isinstance(error, PromptTooLongError):
+        owner = "policy"
     return Failure(owner, type(error).__name__, str(error), text)
 
 
@@ -247,14 +249,8 @@ class _OwnedPolicy:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-
-    @property
-    def version(self) -> int:
-        return self._policy.version
-
-    @property
-    def context_length(self) -> int:
-        return self._policy.context_length
+        self.version = policy.version
+        self.context_length = policy.context_length
 
     @property
     def end_of_turn(self) -> int:

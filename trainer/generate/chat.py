@@ -51,7 +51,8 @@ class ChatFormat:
         if not rest.startswith(self._end_text):
             raise ValueError(
                 f"the chat template writes {rest[:40]!r} behind an assistant turn; expected "
-                f"{self._end_text!r}. Its turns cannot be continued token by token: encode the whole conversation instead"
+                f"{self._end_text!r}. Its turns cannot be continued token by token: use prompts that start "
+                "afresh each time"
             )
         return self._ids(rest[len(self._end_text) :])
 

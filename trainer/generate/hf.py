@@ -159,6 +159,6 @@ def _require_full_attention(model: PreTrainedModel, context_length: int) -> None
     if odd and not (odd == ["sliding_attention"] and window >= context_length):
         raise ValueError(
             f"{type(model).__name__} has layers of type {odd} (window {window}), and the local policy "
-            f"keeps full attention over {context_length} tokens; set policy.context_length to at most the window, or "
-            "generate with vLLM"
+            f"keeps full attention over {context_length} tokens; set policy.context_length to at most "
+            "the window"
         )

@@ -47,7 +47,7 @@ class ScriptedPolicy:
         if len(request.prompt_ids) >= self.context_length:
             raise PromptTooLongError(
                 f"the {request.stage!r} prompt has {len(request.prompt_ids)} tokens, the policy's context "
-                f"holds {self.context_length} including at least one new token; shorten the history or the memory"
+                f"holds {self.context_length} including at least one new token; shorten the history"
             )
         prompt = str(self._tokenizer.decode(list(request.prompt_ids), skip_special_tokens=False))
         text = self._respond(request, prompt)
