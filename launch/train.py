@@ -63,9 +63,11 @@ def work(config: Config) -> int:
     if config.run.dry:
         from trainer.dry import dry_run
 
-        print(dry_run(config))
+        plan = dry_run(config)
+        if os.environ.get("RANK", "0") == "0":
+            print(plan)
         return 0
-    from trainer.grpo import train
+    from trainer.run import train
 
     train(config)
     return 0

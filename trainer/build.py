@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from trainer.advantage import Estimator
 from trainer.config import Config
 from trainer.engine import Engine
 from trainer.generate.hf import HFPolicy
+from trainer.logging import RunLogger
 from trainer.loss import LossConfig
 from trainer.parts import Part
 
@@ -36,9 +37,10 @@ class Parts:
     loss: LossConfig
     engine: Engine
     policy: HFPolicy
+    loggers: Sequence[RunLogger]
 
 
-def build_parts(config: Config) -> Parts:
+def build(config: Config) -> Parts:
     """Build everything that ``config`` names; a part that cannot be built: `trainer.parts.BuildError`.
 
     Cheap parts come first, so that their errors show before a model is loaded. A split without tasks:
@@ -60,6 +62,7 @@ def build_parts(config: Config) -> Parts:
         estimator=config.advantage.build(),
         loss=config.loss.build(),
         engine=config.engine.build(),
+        loggers=[part.build() for part in config.logger.values()],
         policy=build_policy(config.policy, world, config.run.seed),
     )
 
@@ -70,7 +73,7 @@ def build_policy(part: Part, world: World, seed: int) -> HFPolicy:
     ``policy.model`` returns ``(model, tokenizer)``; it gets the world and the seed if it asks for
     them, as a model trained from nothing does.
     """
-    # Adapters and new heads draw their first weights from the global generator.
+    # Adapters draw their first weights from the global generator.
     torch.manual_seed(seed)
     source: Part = part.options["model"]
     model, tokenizer = source.build(**source.accepted(world=world, seed=seed))

@@ -20,9 +20,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from memory.errors import UserError
 from trainer.config import OPTIONAL_SECTIONS, SECTIONS, Config
-from trainer.config_check import ConfigError, check_config, did_you_mean, unknown_key
+from trainer.config_check import ConfigError, check_config
+from trainer.config_types import did_you_mean, unknown_key
 
 PRIMARY = "train"
+_EXAMPLE = "Expected key=value, for example train.steps=200."
 
 
 def config_folder() -> Path:
@@ -35,7 +37,10 @@ def config_folder() -> Path:
 
 def register_sections() -> None:
     """Offer the defaults of the fixed sections to Hydra, where train.yaml takes them up."""
-    defaults = {name: None if name in OPTIONAL_SECTIONS else _plain(asdict(cls())) for name, cls in SECTIONS.items()}
+    defaults = {
+        name: None if name in OPTIONAL_SECTIONS else _plain(asdict(section()))
+        for name, section in SECTIONS.items()
+    }
     ConfigStore.instance().store(name="sections", node=defaults)
 
 
@@ -120,7 +125,7 @@ def normalise(overrides: Sequence[str], config_dir: str | None = None) -> list[s
         elif line[0] in "+~":
             problems.append(
                 f"{line}: keys are neither added nor deleted on the command line.\n"
-                f"    Write {line.lstrip('+~')} for an option that exists; new keys belong in an experiment file."
+                f"    Write {line.lstrip('+~')} for an option that exists; new keys go into an experiment."
             )
             continue
         if key in known:
@@ -139,10 +144,7 @@ def _parsed(overrides: Sequence[str]) -> list[Override]:
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
-        raise ConfigError([f"{_first_lines(error)}\n    Expected key=value, for example train.steps=200."]) from error
-    for override in parsed:
-        if "=" not in str(override.input_line) and not str(override.input_line).startswith("~"):
-            raise ConfigError([f"{override.input_line}: expected key=value, for example train.steps=200."])
+        raise ConfigError([f"{_first_lines(error)}\n    {_EXAMPLE}"]) from error
     return parsed
 
 

@@ -180,16 +180,20 @@ def _from_object(target: str) -> Signature:
     found = import_target(target)
     if not callable(found):
         raise TargetError(f"{target} is {type(found).__name__}, which cannot be called")
-    options, open_ended = {}, False
-    for parameter in inspect.signature(found).parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            open_ended = True
-        elif parameter.kind is not parameter.VAR_POSITIONAL:
-            empty = parameter.empty
-            annotation = None if parameter.annotation is empty else inspect.formatannotation(parameter.annotation)
-            default = None if parameter.default is empty else repr(parameter.default)
-            options[parameter.name] = Option(parameter.name, annotation, default, found.__module__)
-    return Signature(options, open_ended)
+    parameters = inspect.signature(found).parameters.values()
+    named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    options = {p.name: _from_parameter(p, found.__module__) for p in named}
+    return Signature(options, any(p.kind is p.VAR_KEYWORD for p in parameters))
+
+
+def _from_parameter(parameter: inspect.Parameter, module: str) -> Option:
+    empty, annotation, default = parameter.empty, parameter.annotation, parameter.default
+    return Option(
+        parameter.name,
+        None if annotation is empty else inspect.formatannotation(annotation).strip("'"),
+        None if default is empty else repr(default),
+        module,
+    )
 
 
 def _text(node: ast.expr | None) -> str | None:
