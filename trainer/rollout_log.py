@@ -55,7 +55,7 @@ class RolloutLog:
                 row = {"phase": phase, "step": step, "group": number, "index": index}
                 row |= self._trajectory(trajectory, credit.tokens[index] if credit else None)
                 row |= _scores(report, credit, index)
-                lines.append(json.dumps(row, ensure_ascii=False, separators=(",", ":")))
+                lines.append(_line(row))
         frame = zstandard.ZstdCompressor(level=3).compress(("\n".join(lines) + "\n").encode())
         with open(self._path, "ab") as stream:
             stream.write(frame)
@@ -110,20 +110,32 @@ class RolloutLog:
         return self._pieces[token]
 
 
-def read_rollouts(path: Path, steps: Iterable[tuple[str, int]] | None = None) -> Iterator[dict[str, Any]]:
-    """Rows of the log in order, each turn with its whole prompt; ``steps`` picks (phase, step) pairs.
+def read_rollouts(
+    path: Path, steps: Iterable[tuple[str, int]] | None = None, *, whole_prompts: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Rows of the log in order; ``steps`` picks (phase, step) pairs.
 
+    With ``whole_prompts`` every turn has its whole prompt, else what the log holds (``extends``).
     The last line of a frame that a killed run left unfinished is dropped.
     """
-    wanted = None if steps is None else set(steps)
+    # Rows are told apart by how they begin: parsing all of a long log would take minutes.
+    wanted = None if steps is None else tuple(_opening(phase, step) for phase, step in steps)
     with open(path, "rb") as stream:
         reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-        for line in io.TextIOWrapper(reader, encoding="utf-8"):
+        for line in io.TextIOWrapper(reader, encoding="utf-8", newline="\n"):
             if not line.endswith("\n"):
                 return
-            row: dict[str, Any] = json.loads(line)
-            if wanted is None or (row["phase"], row["step"]) in wanted:
-                yield _whole_prompts(row)
+            if wanted is None or line.startswith(wanted):
+                row: dict[str, Any] = json.loads(line)
+                yield _whole_prompts(row) if whole_prompts else row
+
+
+def _opening(phase: str, step: int) -> str:
+    return _line({"phase": phase, "step": step}).removesuffix("}") + ","
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
 
 def _whole_prompts(row: dict[str, Any]) -> dict[str, Any]:
