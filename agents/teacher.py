@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from agents.parsing import EMPTY
 from envs.base import TextEnv, World
-from envs.household.expert import HouseholdExpert
+from envs.household.expert import HouseholdExpert, Knowledge
 from envs.types import Observation, StepResult, Task
 
 Answer = Callable[[str, str], str]
@@ -28,22 +28,23 @@ class HouseholdTeacher:
     """The household expert as a teacher of bare answers, for all stages of MemHarness.
 
     ``knowledge``: ``seen`` explores and knows only what the agent saw, ``full`` knows the house.
-    Queries ask for the goal. Reconstruction keeps the commands of the first remembered workflow that
+    ``randomness`` perturbs the order of its search. Queries ask for the goal. Reconstruction keeps the commands of the first remembered workflow that
     name an object of the goal, when the present house has the receptacles they name; else it rejects.
     """
 
-    def __init__(self, knowledge: str = "seen") -> None:
-        self.knowledge = knowledge
+    def __init__(self, knowledge: Knowledge = "seen", randomness: float = 0.0) -> None:
+        self.knowledge: Knowledge = knowledge
+        self.randomness = randomness
 
     def attend(self, env: Any, task: Task) -> Answer:
-        expert = HouseholdExpert(env, seed=task.seed, knowledge=self.knowledge)
-        opening: str = env.opening
+        expert = HouseholdExpert(env, seed=task.seed, knowledge=self.knowledge, randomness=self.randomness)
+        game, opening = env.state.game, env.state.intro()
 
         def answer(stage: str, prompt: str) -> str:
             if stage == "query":
-                return str(env.goal)
+                return str(game.task)
             if stage == "reconstruct":
-                return _reconstruct(prompt, str(env.goal), opening)
+                return _reconstruct(prompt, game.task, opening)
             return expert.next_command()
 
         return answer
@@ -52,7 +53,7 @@ class HouseholdTeacher:
 def _reconstruct(prompt: str, goal: str, opening: str) -> str:
     """What of the remembered workflow fits: ``take mug from shelf`` if a mug is wanted and a shelf is here."""
     remembered = prompt.rpartition("memory ")[2]
-    wanted = set(goal.split())
+    wanted = set(goal.rstrip(".").split())
     for command in re.findall(r"take (\w+) from (\w+)", remembered):
         thing, place = command
         if thing in wanted and re.search(rf"\b{place} \d", opening):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from envs.base import World
+from envs.household.vocabulary import household_sentences
 
 USER, ASSISTANT, END, PAD = "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"
 
@@ -18,61 +21,3 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}" + ASSISTANT + "{% endif %}"
 )
-
-
-def build_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedTokenizerFast:
-    """Byte-level BPE trained on ``texts``: any string encodes, the same texts give the same tokenizer."""
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[PAD, USER, ASSISTANT, END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    core.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        pad_token=PAD,
-        eos_token=END,
-        chat_template=CHAT_TEMPLATE,
-        clean_up_tokenization_spaces=False,
-        model_input_names=["input_ids", "attention_mask"],
-    )
-
-
-def build_model(
-    tokenizer: PreTrainedTokenizerFast,
-    *,
-    hidden_size: int,
-    layers: int,
-    heads: int,
-    context_length: int,
-    seed: int,
-) -> Qwen3ForCausalLM:
-    """A Qwen3-type model with random weights fixed by ``seed``, in float32."""
-    if hidden_size % heads:
-        raise ValueError(
-            f"policy.hidden_size={hidden_size} is not divisible by policy.heads={heads}; "
-            "choose a multiple."
-        )
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=hidden_size,
-        intermediate_size=3 * hidden_size,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        head_dim=hidden_size // heads,
-        max_position_embeddings=context_length,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    generator_state = torch.random.get_rng_state()
-    torch.manual_seed(seed)
-    model = Qwen3ForCausalLM(config)
-    torch.random.set_rng_state(generator_state)
-    return model
