@@ -149,6 +149,6 @@ class LocalEngine:
         except (RuntimeError, dist.DistError) as error:
             raise EngineError(
                 f"rank {self.rank} of {self.world_size}: {what} did not complete, another rank died "
-                f"or was silent for {self.timeout:.0f} s. Look for the first error in the other ranks' output. "
-                f"({error})"
+                f"or was silent for {self.timeout:.0f} s. Look for the first error in the output of the "
+                f"other ranks. ({error})"
             ) from error

@@ -110,12 +110,16 @@ class Updater:
     def update(self, samples: Sequence[TrainSample]) -> UpdateStats:
         """``config.epochs`` optimiser steps on ``samples``; metrics are means over them.
 
-        A step whose loss or gradient is not finite on any rank changes nothing and is counted; the
-        second in a row raises `NonFiniteUpdateError`. A rank may have no rows as long as another has.
+        Rows without a gradient (all advantages 0, no KL) are not computed, but count in the means. A
+        rank may have no rows as long as another has. A step whose loss or gradient is not finite on any
+        rank changes nothing, is counted and ends the update; the second such update in a row raises
+        `NonFiniteUpdateError`.
         """
         totals = self._totals(samples)
         passes = self._passes(samples, totals)
-        steps = [self._step(passes) for _ in range(self.config.epochs if passes else 0)]
+        steps: list[UpdateStats] = []
+        while passes and len(steps) < self.config.epochs and not (steps and steps[-1].skipped):
+            steps.append(self._step(passes))
         rows = self.engine.gather(sum(len(p.batch.rows) for p in passes))
         counts = {"rows": totals.rows, "rows_trained": sum(rows), "tokens": totals.tokens}
         return _mean_stats(steps, {**counts, "micro_batches": len(passes)})

@@ -197,10 +197,20 @@ def assert_equal(trainer: Any, rows: list[Row], config: LossConfig) -> None:
 @pytest.mark.parametrize("ratio", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", OF_TRL)
 def test_loss_and_gradient(
-    trainer: Any, monkeypatch: pytest.MonkeyPatch, loss_type: str, ratio: Any, kl_coef: float, kl_unbiased: bool
+    trainer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    loss_type: str,
+    ratio: Any,
+    kl_coef: float,
+    kl_unbiased: bool,
 ) -> None:
     set_trl(
-        monkeypatch, trainer, loss_type, beta=kl_coef, kl_unbiased=kl_unbiased, importance_sampling_level=ratio
+        monkeypatch,
+        trainer,
+        loss_type,
+        beta=kl_coef,
+        kl_unbiased=kl_unbiased,
+        importance_sampling_level=ratio,
     )
     config = LossConfig(
         ratio=ratio,
