@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.set_defaults(command=_evaluate)
 
     play = commands.add_parser("play", help="play a task in the terminal: play env=household")
-    play.add_argument("--gold", action="store_true", help="show the expert's actions")
+    play.add_argument("--gold", action="store_true", help="show an episode of the expert")
+    play.add_argument("--split", default="train", help="tasks to choose from (default: train)")
+    play.add_argument("--task", type=int, default=0, metavar="N", help="number of the task (default: 0)")
     _add_overrides(play)
     play.set_defaults(command=_play)
 
@@ -96,9 +98,9 @@ def _report(parsed: argparse.Namespace) -> int:
 
 
 def _play(parsed: argparse.Namespace) -> int:
-    from launch.play import play
+    from launch.play import play_task
 
-    return play(parsed.overrides, parsed.config_dir, gold=parsed.gold)
+    return play_task(parsed.overrides, parsed.config_dir, parsed.split, parsed.task, parsed.gold)
 
 
 def _take_run(overrides: Sequence[str], command: str) -> tuple[str, list[str]]:

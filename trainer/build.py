@@ -20,7 +20,7 @@ from trainer.engine import Engine
 from trainer.generate.hf import HFPolicy
 from trainer.logging import RunLogger
 from trainer.loss import LossConfig
-from trainer.parts import Part
+from trainer.parts import BuildError, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def build(config: Config) -> Parts:
         memory=memory,
         distiller=_optional(config.distiller),
         teacher=_optional(config.teacher),
-        rewards={name: part.build() for name, part in config.rewards.items()},
+        rewards={name: _reward(part) for name, part in config.rewards.items()},
         estimator=config.advantage.build(),
         loss=config.loss.build(),
         engine=config.engine.build(),
@@ -79,6 +79,16 @@ def build_policy(part: Part, world: World, seed: int) -> HFPolicy:
     model, tokenizer = source.build(**source.accepted(world=world, seed=seed))
     policy: HFPolicy = part.build(model=model, tokenizer=tokenizer)
     return policy
+
+
+def _reward(part: Part) -> Reward:
+    reward = part.build()
+    if not isinstance(reward, Reward):
+        raise BuildError(
+            f"{part.path}: {part.target} makes a {type(reward).__name__}, expected a subclass of "
+            "rewards.base.Reward.\n  Derive it from Reward and define score(trajectory)."
+        )
+    return reward
 
 
 def _optional(part: Part | None) -> Any:

@@ -74,7 +74,7 @@ def check_config(values: Mapping[str, Any]) -> Config:
         made[name] = _several(name, values.get(name))
     made["processes"], engine = _take_processes(values.get("engine"))
     for name in PARTS:
-        made[name] = _single(name, engine if name == "engine" else values.get(name))
+        made[name] = check_point(name, engine if name == "engine" else values.get(name))
     if made["sft"] is not None and made["teacher"] is None:
         raise ConfigError(["sft: found no teacher, expected one to imitate. Choose a teacher, or sft=null."])
     return Config(**made, resolved=values)
@@ -162,7 +162,8 @@ def _options(
     return options
 
 
-def _single(name: str, node: Any) -> Part | None:
+def check_point(name: str, node: Any) -> Part | None:
+    """The part at the plug point ``name``; None where nothing is chosen and nothing is needed."""
     if node is None and name in OPTIONAL_PARTS:
         return None
     if not isinstance(node, Mapping) or "_target_" not in node:

@@ -123,9 +123,10 @@ def normalise(overrides: Sequence[str], config_dir: str | None = None) -> list[s
         if key == "experiment":
             line = line.lstrip("+")
         elif line[0] in "+~":
+            mend = "set it to null, or choose less" if line[0] == "~" else f"write {line.lstrip('+')}"
             problems.append(
                 f"{line}: keys are neither added nor deleted on the command line.\n"
-                f"    Write {line.lstrip('+~')} for an option that exists; new keys go into an experiment."
+                f"    For an option that exists {mend}; new keys go into an experiment file."
             )
             continue
         if key in known:

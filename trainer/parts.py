@@ -20,7 +20,7 @@ EXTRAS: Mapping[str, str] = {
     "wandb": "wandb",
     "tensorboard": "tensorboard",
     "gguf": "gguf",
-    "spacy": "webshop",
+    "sklearn": "attribution",
 }
 """Extra of the distribution that brings each optional package."""
 

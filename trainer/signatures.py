@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import collections.abc
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -92,8 +93,10 @@ def import_target(target: str) -> Any:
         raise TargetError(f"no module {module or target!r} can be imported")
     found = importlib.import_module(module)
     if not hasattr(found, name):
-        known = [n for n, value in vars(found).items() if callable(value) and not n.startswith("_")]
-        raise TargetError(f"module {module!r} has no {name!r}; it has {', '.join(sorted(known)[:12])}")
+        own = [n for n, value in vars(found).items() if getattr(value, "__module__", "") == module]
+        near = difflib.get_close_matches(name, own, n=1)
+        hint = f"; did you mean {module}.{near[0]}" if near else ""
+        raise TargetError(f"module {module!r} has no {name!r}{hint}")
     return getattr(found, name)
 
 
