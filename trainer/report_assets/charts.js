@@ -11,6 +11,11 @@ function niceTicks(low, high, count) {
   return ticks;
 }
 
+function tickText(x) {
+  const size = Math.abs(x);
+  return size !== 0 && (size < 1e-3 || size >= 1e5) ? x.toExponential(1) : String(x);
+}
+
 function smooth(values) {
   const half = Math.floor(values.length / 20);
   if (half < 1) return null;
@@ -50,7 +55,10 @@ function verticalRange(series, fixed) {
 
 // series: {name, xs, values, low, high, dots}; range: hard limits of the y axis; format: number to text.
 function lineChart({ title, note, series, range, format = compact }) {
-  series = series.filter((s) => s.values.some((v) => v !== null));
+  const label = format === percent ? (v) => `${Math.round(100 * v)} %` : tickText;
+  const within = (v) => (v === null || !range ? v : Math.min(range[1], Math.max(range[0], v)));
+  series = series.filter((s) => s.values.some((v) => v !== null))
+    .map((s) => (s.low ? { ...s, low: s.low.map(within), high: s.high.map(within) } : s));
   if (!series.length) return null;
   const xs = [...new Set(series.flatMap((s) => s.xs))].sort((a, b) => a - b);
   const [low, high] = verticalRange(series, range);
@@ -58,10 +66,10 @@ function lineChart({ title, note, series, range, format = compact }) {
   const x = (v) => LEFT + ((v - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
   const y = (v) => TOP + (1 - (v - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title });
-  for (const tick of niceTicks(low, high, 4)) {
+  for (const tick of niceTicks(low, high, 5)) {
     picture.append(
       svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick) }),
-      svg("text", { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end" }, format(tick)),
+      svg("text", { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end" }, label(tick)),
     );
   }
   for (const tick of niceTicks(first, last, 5).filter(Number.isInteger)) {
