@@ -32,7 +32,7 @@ def start_ranks(code: str, world_size: int) -> list[subprocess.Popen[str]]:
 
 
 def run_ranks(imports: str, world_size: int, folder: Path) -> None:
-    """Run ``main(folder)``, which ``imports`` imports, on every rank; fail with the output of failed ranks."""
+    """Run ``main(folder)``, which ``imports`` imports, on every rank; fails with a failed rank's output."""
     code = f"from pathlib import Path\n{imports}\nmain(Path({str(folder)!r}))"
     processes = start_ranks(code, world_size)
     outputs = [process.communicate()[0] for process in processes]
