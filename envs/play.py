@@ -28,7 +28,9 @@ def play(
     lines, out = stdin or sys.stdin, stdout or sys.stdout
     tasks = world.tasks(split)
     if not 0 <= index < len(tasks):
-        raise IndexError(f"{world.name} has {len(tasks)} tasks in {split}: expected an index below that, got {index}")
+        raise IndexError(
+            f"{world.name} has {len(tasks)} tasks in {split}: expected an index below that, got {index}"
+        )
     env = world.make_env()
     try:
         print(f"{tasks[index].task_id} ({tasks[index].kind})", file=out)

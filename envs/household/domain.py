@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from envs.household.game import Facts, GameFacts, Goal
+from envs.household.wording import Wording
 
 GOAL_PROPERTIES = {"isclean": "cleanable", "ishot": "heatable", "iscool": "coolable"}
 
@@ -12,7 +15,13 @@ _HERE = "(atLocation ?a ?l) (receptacleAtLocation ?r ?l)"
 
 def _action(name: str, parameters: str, precondition: str, effect: str) -> str:
     given = f"(and {precondition})" if precondition else "()"
-    return f"(:action {name}\n  :parameters ({parameters})\n  :precondition {given}\n  :effect (and {effect})\n)\n"
+    lines = (
+        f"(:action {name}",
+        f":parameters ({parameters})",
+        f":precondition {given}",
+        f":effect (and {effect})",
+    )
+    return "\n  ".join(lines) + "\n)\n"
 
 
 def _appliance(name: str, able: str, kinds: str, effect: str) -> str:
@@ -29,7 +38,6 @@ _ACTIONS = "\n".join(
     (
         _action("look", "?a - agent ?l - location", "(atLocation ?a ?l)", "(checked ?l)"),
         _action("inventory", "?a - agent", "", "(checked ?a)"),
-        _action("help", "?a - agent", "", "(checked ?a)"),
         _action(
             "examineReceptacle",
             "?a - agent ?r - receptacle",
@@ -70,7 +78,8 @@ _ACTIONS = "\n".join(
         _action(
             "PutObject",
             "?a - agent ?l - location ?o - object ?r - receptacle ?ot - otype ?rt - rtype",
-            f"(holds ?a ?o) {_HERE} {_REACHABLE} (objectType ?o ?ot) (receptacleType ?r ?rt) (canContain ?rt ?ot)",
+            f"(holds ?a ?o) {_HERE} {_REACHABLE} "
+            "(objectType ?o ?ot) (receptacleType ?r ?rt) (canContain ?rt ?ot)",
             "(inReceptacle ?o ?r) (objectAtLocation ?o ?l) (not (holds ?a ?o)) (not (holdsAny ?a)) "
             "(increase (total-cost) 1)",
         ),
@@ -80,8 +89,12 @@ _ACTIONS = "\n".join(
             "(or (receptacleType ?r SinkType) (receptacleType ?r SinkBasinType))",
             "(isClean ?o)",
         ),
-        _appliance("HeatObject", "heatable", "(receptacleType ?r MicrowaveType)", "(isHot ?o) (not (isCool ?o))"),
-        _appliance("CoolObject", "coolable", "(receptacleType ?r FridgeType)", "(isCool ?o) (not (isHot ?o))"),
+        _appliance(
+            "HeatObject", "heatable", "(receptacleType ?r MicrowaveType)", "(isHot ?o) (not (isCool ?o))"
+        ),
+        _appliance(
+            "CoolObject", "coolable", "(receptacleType ?r FridgeType)", "(isCool ?o) (not (isHot ?o))"
+        ),
         _action(
             "ToggleObject",
             "?a - agent ?l - location ?o - object ?r - receptacle",
@@ -99,7 +112,7 @@ _ACTIONS = "\n".join(
     )
 )
 
-DOMAIN = f"""(define (domain alfred)
+_HEAD = """(define (domain alfred)
 (:requirements :adl :action-costs :typing)
 (:types agent location receptacle object rtype otype)
 (:predicates
@@ -137,9 +150,22 @@ DOMAIN = f"""(define (domain alfred)
   (isSliced ?o - object)
 )
 (:functions (distance ?from ?to) (total-cost) - number)
-
-{_ACTIONS})
 """
+
+PREDICATES = {
+    name: arguments.count("?")
+    for name, arguments in re.findall(r"^  \(([a-z]+) (.*)\)", _HEAD.lower(), re.MULTILINE)
+}
+"""Lower-case names of all facts that a game may state, with their number of arguments."""
+
+
+def write_domain(wording: Wording) -> str:
+    """PDDL domain for a dialect: only the new one knows the command `help`."""
+    actions = _ACTIONS
+    if wording.help_text is not None:
+        actions += "\n" + _action("help", "?a - agent", "", "(checked ?a)")
+    return f"{_HEAD}\n{actions})\n"
+
 
 _SORTS = {
     "receptacleatlocation": ("receptacle", "location"),

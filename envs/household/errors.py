@@ -8,8 +8,8 @@ class GameFileError(ValueError):
 
     def __init__(self, source: str, found: str, expected: str) -> None:
         super().__init__(
-            f"cannot play the game file {source}: {found}; expected {expected}. "
-            "Unpack the ALFWorld data again (json_2.1.1 or later, files named game.tw-pddl) or remove the file."
+            f"cannot play the game {source}: found {found}; expected {expected}. "
+            "Unpack the ALFWorld data again (json_2.1.1 or later, game.tw-pddl) or remove the file."
         )
 
 

@@ -54,7 +54,9 @@ class HouseholdExpert:
             return commands[0]
         command = self._search(state) if self._knowledge == "seen" else None
         if command is None:
-            raise ExpertError(f"{state.game.source}: no way to: {state.game.task} (every place has been searched)")
+            raise ExpertError(
+                f"{state.game.source}: no way to: {state.game.task} (every place has been searched)"
+            )
         return command
 
     def _search(self, state: HouseholdState) -> str | None:

@@ -76,10 +76,14 @@ class Game:
         self.source, self.task, self.goal, self.wording = given.source, given.task, given.goal, given.wording
         entities = {argument for rows in facts.values() for row in rows for argument in row}
         names = entity_names(entities)
-        self._index_entities(facts, names)
-        self._index_properties(facts)
-        self._index_types(facts)
-        self._index_start(facts)
+        try:
+            self._index_entities(facts, names)
+            self._index_properties(facts)
+            self._index_types(facts)
+            self._index_start(facts)
+        except KeyError as error:
+            found = f"a fact about {error}, which is not such an entity"
+            raise GameFileError(given.source, found, "objects in receptacles at locations") from error
 
     def _index_entities(self, facts: Facts, names: Mapping[str, str]) -> None:
         places = dict(_pairs(facts, "receptacleatlocation"))
@@ -89,7 +93,9 @@ class Game:
         self.object_ids = sorted(standing - set(self.receptacle_ids))
         starts = [row[1] for row in facts.get("atlocation", ())]
         if len(starts) != 1:
-            raise GameFileError(self.source, f"{len(starts)} places where the agent is", "exactly one atLocation fact")
+            raise GameFileError(
+                self.source, f"{len(starts)} places where the agent is", "exactly one atLocation fact"
+            )
         locations = {*places.values(), *(row[1] for row in facts.get("objectatlocation", ())), *starts}
         self.location_ids = sorted(locations)
         self._receptacle = {entity: index for index, entity in enumerate(self.receptacle_ids)}
@@ -114,7 +120,11 @@ class Game:
         openable = {row[0] for row in facts.get("openable", ())}
         self.openable = tuple(entity in openable for entity in self.receptacle_ids)
         self.pickupable = flags("pickupable")
-        self.cleanable, self.heatable, self.coolable = flags("cleanable"), flags("heatable"), flags("coolable")
+        self.cleanable, self.heatable, self.coolable = (
+            flags("cleanable"),
+            flags("heatable"),
+            flags("coolable"),
+        )
         self.toggleable = flags("toggleable")
         self.sliceable = tuple(i for i, having in enumerate(flags("sliceable")) if having)
         self.holds_objects = flags("isreceptacleobject")
@@ -135,7 +145,9 @@ class Game:
         self.accepts = tuple(can_contain.get(kind, set()) - {""} for kind in self.receptacle_types)
         goal = self.goal
         self.goal_objects = frozenset(self.objects_of(goal.object_type))
-        self.goal_receptacles = tuple(self.receptacles_of(goal.receptacle_type)) if goal.receptacle_type else ()
+        self.goal_receptacles = (
+            tuple(self.receptacles_of(goal.receptacle_type)) if goal.receptacle_type else ()
+        )
         self.goal_lamps = frozenset(
             lamp for lamp in self.objects_of(goal.lamp_type) if goal.lamp_type and self.toggleable[lamp]
         )

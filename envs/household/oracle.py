@@ -35,7 +35,9 @@ class OfficialGame:
                 from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
                 from textworld.envs.pddl import PddlEnv
         except ImportError as error:
-            message = f"the official engine is missing ({error}); install it with: pip install 'memgrpo[alfworld]'"
+            message = (
+                f"the official engine is missing ({error}); install it with: pip install 'memgrpo[alfworld]'"
+            )
             raise ImportError(message) from error
         infos = textworld.EnvInfos(won=True, admissible_commands=True)
         self._env: Any = AlfredInfos(AlfredDemangler(PddlEnv(infos), shuffle=False))
@@ -49,7 +51,9 @@ class OfficialGame:
     def step(self, command: str) -> Reply:
         """Play one command, admissible or not."""
         state, score, done = self._env.step(command)
-        return Reply(state.feedback, tuple(state["admissible_commands"]), score, bool(state["won"]), bool(done))
+        return Reply(
+            state.feedback, tuple(state["admissible_commands"]), score, bool(state["won"]), bool(done)
+        )
 
 
 @contextmanager
@@ -63,7 +67,7 @@ def _plain_argv() -> Any:
 
 
 def random_command(admissible: Sequence[str], rng: random.Random) -> str:
-    """A command for a random walk: a third refused or oddly written, the rest spread evenly over the verbs."""
+    """A command for a random walk: a third refused or oddly written, the rest spread over the verbs."""
     verbs = sorted({command.split()[0] for command in admissible})
     if rng.random() < 0.5:
         verbs = [verb for verb in verbs if verb not in (*_VERBS_WITHOUT_EFFECT, "go")] or verbs

@@ -9,22 +9,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from envs.household.domain import DOMAIN, GOAL_PROPERTIES, write_problem
+from envs.household.domain import GOAL_PROPERTIES, PREDICATES, write_domain, write_problem
 from envs.household.errors import GameFileError
 from envs.household.game import GameFacts, Goal
-from envs.household.wording import OLD, read_wording, write_grammar
+from envs.household.wording import OLD, WORDINGS, read_wording, write_grammar
 
 _FACT = re.compile(r"\(\s*([^\s()]+)((?:\s+[^\s()]+)+)\s*\)")
 _COMMENT = re.compile(r";[^\n]*")
 _SPACE = re.compile(r"\s+")
-_PREDICATES = frozenset(re.findall(r"\(([a-z]+)", DOMAIN.split("(:predicates")[1].split("(:functions")[0].lower()))
 _IGNORED = frozenset({"distance"})
-_OFFICIAL_DOMAINS = frozenset(
-    {
-        "5d9550c7b5ec75d9",
-        "f23be92a659bdfe6",
-    }
-)
+_OFFICIAL_DOMAINS = frozenset({"5d9550c7b5ec75d9", "f23be92a659bdfe6"})
+"""Fingerprints of the domains of ALFWorld's published games, new and old dialect."""
 
 
 def parse_game(text: str, source: str) -> GameFacts:
@@ -48,13 +43,15 @@ def read_game(path: Path) -> GameFacts:
     try:
         return parse_game(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise GameFileError(str(path), f"it cannot be read ({error})", "a readable UTF-8 file") from error
+        raise GameFileError(
+            str(path), f"that it cannot be read ({error})", "a readable UTF-8 file"
+        ) from error
 
 
 def write_game(game: GameFacts, walkthrough: tuple[str, ...]) -> str:
     """Text of a game file that the official engine plays as this engine does."""
     data: dict[str, Any] = {
-        "pddl_domain": DOMAIN,
+        "pddl_domain": write_domain(game.wording),
         "grammar": write_grammar(game.wording, game.task),
         "pddl_problem": write_problem(game),
         "solvable": True,
@@ -68,7 +65,9 @@ def _load_json(text: str, source: str) -> dict[str, str]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise GameFileError(source, f"broken JSON ({error})", "a whole JSON object; is the file truncated?") from error
+        raise GameFileError(
+            source, f"broken JSON ({error})", "a whole JSON object; is the file truncated?"
+        ) from error
     needed = ("pddl_domain", "grammar", "pddl_problem")
     if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in needed):
         found = f"the keys {sorted(data)}" if isinstance(data, dict) else f"a JSON {type(data).__name__}"
@@ -83,9 +82,16 @@ def domain_fingerprint(domain: str) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
+@lru_cache(maxsize=1)
+def _own_domains() -> frozenset[str]:
+    return frozenset(domain_fingerprint(write_domain(wording)) for wording in WORDINGS.values())
+
+
 def _check_domain(domain: str, source: str) -> None:
-    if domain_fingerprint(domain) not in {*_OFFICIAL_DOMAINS, domain_fingerprint(DOMAIN)}:
-        raise GameFileError(source, "rules that are not ALFWorld's (pddl_domain)", "the published alfred domain")
+    if domain_fingerprint(domain) not in _OFFICIAL_DOMAINS | _own_domains():
+        raise GameFileError(
+            source, "rules that are not ALFWorld's (pddl_domain)", "the published alfred domain"
+        )
 
 
 def _parse_facts(start: str, source: str) -> dict[str, list[tuple[str, ...]]]:
@@ -93,9 +99,10 @@ def _parse_facts(start: str, source: str) -> dict[str, list[tuple[str, ...]]]:
     for predicate, arguments in _FACT.findall(_COMMENT.sub("", start).lower()):
         if predicate in _IGNORED:
             continue
-        if predicate not in _PREDICATES:
-            raise GameFileError(source, f"an unknown fact ({predicate} ...)", "facts of the alfred domain")
-        facts.setdefault(predicate, []).append(tuple(arguments.split()))
+        row = tuple(arguments.split())
+        if PREDICATES.get(predicate) != len(row):
+            raise GameFileError(source, f"the fact ({predicate}{arguments})", "facts of the alfred domain")
+        facts.setdefault(predicate, []).append(row)
     if "receptacleatlocation" not in facts:
         raise GameFileError(source, "no receptacle at any place", "at least one receptacleAtLocation fact")
     return facts

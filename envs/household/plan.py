@@ -9,9 +9,15 @@ from envs.household.engine import HouseholdState
 Known = Callable[[int], bool]
 """Whether the contents of a receptacle are known."""
 
-_TOOLS = {"isclean": ("clean", ("sinkbasin", "sink")), "ishot": ("heat", ("microwave",)), "iscool": ("cool", ("fridge",))}
-_BEST = 3
-"""Only the cheapest first and second objects are combined: their costs add up but for shared places."""
+_TOOLS = {
+    "isclean": ("clean", ("sinkbasin", "sink")),
+    "ishot": ("heat", ("microwave",)),
+    "iscool": ("cool", ("fridge",)),
+}
+_Source = tuple[int, int]
+"""A wanted object and the receptacle that it can be taken from."""
+_BEST = 8
+"""So many cheapest first objects are combined with every second: costs add up but for shared places."""
 
 
 class Route:
@@ -41,7 +47,9 @@ class Route:
         """Be at ``receptacle`` with its contents in reach."""
         self.go(receptacle)
         state = self._state
-        closed = state.game.openable[receptacle] and not (state.opened[receptacle] and self._known(receptacle))
+        closed = state.game.openable[receptacle] and not (
+            state.opened[receptacle] and self._known(receptacle)
+        )
         if closed and receptacle not in self._opened:
             self.commands.append(f"open {state.game.receptacles[receptacle]}")
             self._opened.add(receptacle)
@@ -56,7 +64,9 @@ class Route:
         """Put the held ``entity`` into ``receptacle``."""
         self.reach(receptacle)
         game = self._state.game
-        self.commands.append(game.wording.put_command.format(o=game.objects[entity], r=game.receptacles[receptacle]))
+        self.commands.append(
+            game.wording.put_command.format(o=game.objects[entity], r=game.receptacles[receptacle])
+        )
 
     def treat(self, entity: int, prop: str, towards: int) -> bool:
         """Clean, heat or cool the held ``entity``, with the appliance nearest to here and ``towards``."""
@@ -85,16 +95,13 @@ def plan(state: HouseholdState, known: Known = everything) -> list[str] | None:
 
     None when no wanted object is known. With full knowledge the plan wins.
     """
-    if state.game.goal.lamp_type:
-        routes = _light_routes(state, known)
-    else:
-        routes = _place_routes(state, known)
-    best = min(routes, key=lambda each: (each[0], len(each[1].commands)), default=None)
+    find_routes = _light_routes if state.game.goal.lamp_type else _place_routes
+    best = min(find_routes(state, known), key=lambda each: (each[0], len(each[1].commands)), default=None)
     return best[1].commands if best else None
 
 
-def _sources(state: HouseholdState, known: Known) -> list[tuple[int, int]]:
-    """(object, receptacle) of every wanted object that can be taken."""
+def _sources(state: HouseholdState, known: Known) -> list[_Source]:
+    """Every way to take a wanted object."""
     game = state.game
     return [
         (entity, receptacle)
@@ -105,7 +112,7 @@ def _sources(state: HouseholdState, known: Known) -> list[tuple[int, int]]:
     ]
 
 
-def _empty_handed(state: HouseholdState, known: Known, sources: Iterable[tuple[int, int]]) -> Iterator[Route]:
+def _empty_handed(state: HouseholdState, known: Known, sources: Iterable[_Source]) -> Iterator[Route]:
     """Routes that put down what is held: here, where a wanted object lies, or at the first fitting place."""
     if state.held < 0:
         yield Route(state, known)
@@ -177,42 +184,50 @@ def _done(state: HouseholdState, target: int) -> set[int]:
 
 
 def _fillings(
-    state: HouseholdState, known: Known, target: int, usable: list[tuple[int, int]], missing: int
+    state: HouseholdState, known: Known, target: int, usable: list[_Source], missing: int
 ) -> Iterator[tuple[int, Route]]:
     """(objects placed, route) that bring up to ``missing`` objects into ``target``."""
-    if state.held in state.game.goal_objects:
+    wanted_in_hand = state.held in state.game.goal_objects and state.held not in _done(state, target)
+    if wanted_in_hand:
         route = Route(state, known)
-        if _deliver(route, state, state.held, target):
-            usable = [source for source in usable if source[0] != state.held]
-            yield from _continued(1, route, state, target, usable, missing)
+        if _deliver(route, state, (state.held, -1), target):
+            yield from _continued(route, state, target, _without(usable, state.held), missing)
         return
-    firsts = []
+    firsts: list[tuple[int, _Source, Route]] = []
     for source in usable:
         for route in _empty_handed(state, known, [source]):
             route.take(*source)
-            if _deliver(route, state, source[0], target):
+            if _deliver(route, state, source, target):
                 firsts.append((len(route.commands), source, route))
     firsts.sort(key=lambda each: each[0])
-    for _, source, route in firsts if missing > 1 and len(usable) <= 2 * _BEST else firsts[:_BEST]:
-        rest = [other for other in usable if other[0] != source[0]]
-        yield from _continued(1, route, state, target, rest, missing)
+    for _, source, route in firsts[:_BEST]:
+        yield from _continued(route, state, target, _without(usable, source[0]), missing)
 
 
 def _continued(
-    placed: int, route: Route, state: HouseholdState, target: int, usable: list[tuple[int, int]], missing: int
+    route: Route, state: HouseholdState, target: int, usable: list[_Source], missing: int
 ) -> Iterator[tuple[int, Route]]:
-    if placed >= missing or not usable:
-        yield placed, route
+    """``route``, which places one object, with each way to place a second where one is missing."""
+    if missing < 2 or not usable:
+        yield 1, route
         return
     for source in usable:
         longer = route.copy()
         longer.take(*source)
-        if _deliver(longer, state, source[0], target):
-            yield placed + 1, longer
+        if _deliver(longer, state, source, target):
+            yield 2, longer
 
 
-def _deliver(route: Route, state: HouseholdState, entity: int, target: int) -> bool:
+def _without(sources: list[_Source], entity: int) -> list[_Source]:
+    return [source for source in sources if source[0] != entity]
+
+
+def _deliver(route: Route, state: HouseholdState, source: _Source, target: int) -> bool:
+    """Treat the object in hand, taken from ``source``, and put it into ``target``; False if it cannot be."""
+    entity, taken_from = source
     if not all(route.treat(entity, name, target) for name in state.game.goal.properties):
         return False
-    route.put(entity, target)
+    # Objects may lie in two receptacles at once, and then stay in the other.
+    if taken_from == target or entity not in state.contents[target]:
+        route.put(entity, target)
     return True

@@ -6,7 +6,7 @@ a receptacle that may hold the object but where it is not found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 TASK_KINDS = (
@@ -174,16 +174,55 @@ ABILITY_PREDICATES = {
 }
 PROPERTY_ABILITY = {"isclean": "clean", "ishot": "heat", "iscool": "cool"}
 
+_OTHER_PLACES = ("toaster", "tvstand", "laundryhamper", "safe", "cart", "ottoman", "bed", "stoveburner")
 _LEGAL_BUT_UNLIKELY = 0.3
 _UNHEARD_OF = 0.02
 
 
 def likelihood(object_type: str, receptacle_type: str) -> float:
     """How likely an object of a type lies in receptacles of a type: a weight, more is likelier, never 0."""
-    places = LAMP_PLACES if object_type.endswith("lamp") else None
-    if places is None:
-        places = OBJECTS[object_type].places if object_type in OBJECTS else {}
-    weight = places.get(receptacle_type)
-    if weight is None:
-        return _UNHEARD_OF
-    return max(weight, _LEGAL_BUT_UNLIKELY)
+    if object_type.endswith("lamp"):
+        weight = LAMP_PLACES.get(receptacle_type)
+    else:
+        known = OBJECTS.get(object_type)
+        weight = known.places.get(receptacle_type) if known else None
+    return _UNHEARD_OF if weight is None else max(weight, _LEGAL_BUT_UNLIKELY)
+
+
+def household_sentences() -> Iterator[str]:
+    """Sentences with every word of households, official or generated, for training a tokenizer.
+
+    Goals of all kinds and both wordings of commands and replies, in a fixed order.
+    """
+    receptacles = sorted({place for each in OBJECTS.values() for place in each.places} | set(_OTHER_PLACES))
+    for receptacle in receptacles:
+        for number in range(1, 11):
+            name = f"{receptacle} {number}"
+            yield f"go to {name}\nYou arrive at {name}. On the {name}, you see nothing."
+            yield f"You arrive at loc {number}. The {name} is closed."
+            yield f"open {name}\nYou open the {name}. The {name} is open. In it, you see a"
+            yield f"close {name}\nYou close the {name}."
+            yield f"You are facing the {name}. Next to it, you see nothing."
+    for object_type in (*OBJECTS.values(), ObjectType(LAMP, (), frozenset(), LAMP_PLACES)):
+        yield from _object_sentences(object_type)
+
+
+def _object_sentences(object_type: ObjectType) -> Iterator[str]:
+    name = object_type.name
+    for sentences in KIND_SENTENCES.values():
+        for receptacle in object_type.places:
+            for sentence in sentences:
+                yield f"Your task is to: {sentence.format(o=name, r=receptacle)}"
+    for number, receptacle in enumerate(object_type.places, start=1):
+        item, place = f"{name} {number}", f"{receptacle} {number}"
+        yield f"On the {place}, you see a {item}, a {name} 2, and a {name} 1."
+        yield f"take {item} from {place}\nYou pick up the {item} from the {place}."
+        yield f"move {item} to {place}\nYou move the {item} to the {place}."
+        yield f"put {item} in/on {place}\nYou put the {item} in/on the {place}."
+    for verb, appliance in (("clean", "sinkbasin"), ("heat", "microwave"), ("cool", "fridge")):
+        if verb in object_type.abilities:
+            yield f"{verb} {name} 1 with {appliance} 1\nYou {verb} the {name} 1 using the {appliance} 1."
+    yield f"examine {name} 1\nThere's nothing special about {name} 1.\nThis is a normal {name} 1."
+    yield f"use {name} 1\nYou turn on the {name} 1."
+    yield f"inventory\nYou are carrying: a {name} 1.\nYou are not carrying anything."
+    yield f"This is a hot and clean {name} 1.\nThis is a cold {name} 1.\nNothing happens."

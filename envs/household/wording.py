@@ -182,11 +182,13 @@ def read_wording(grammar: str, source: str) -> tuple[Wording, str]:
     try:
         rules = _parse_rules(grammar)
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise GameFileError(source, f"its grammar cannot be read ({error})", "rules in JSON blocks") from error
+        raise GameFileError(
+            source, f"a grammar that cannot be read ({error})", "rules in JSON blocks"
+        ) from error
     actions = {name: (template, reply) for name, template, reply in _ACTION.findall(grammar)}
     task = rules.get("task", [("", "")])[0][1]
     if not task.startswith(_TASK):
-        raise GameFileError(source, f"its task reads {task!r}", f"a sentence that starts with {_TASK!r}")
+        raise GameFileError(source, f"the task {task!r}", f"a sentence that starts with {_TASK!r}")
     differing = [name for name, rule in _RULES.items() if rules.get(name) != rule]
     differing += [name for name, action in _ACTIONS.items() if actions.get(name) != action]
     if differing:
@@ -201,7 +203,9 @@ def read_wording(grammar: str, source: str) -> tuple[Wording, str]:
             return wording, task.removeprefix(_TASK)
     found_put = actions.get("PutObject", ("nothing", ""))[0]
     raise GameFileError(
-        source, f"a mix of dialects ({found_put!r} to put)", f"{NEW.put_command!r} or {OLD.put_command!r} throughout"
+        source,
+        f"a mix of dialects ({found_put!r} to put)",
+        f"{NEW.put_command!r} or {OLD.put_command!r} throughout",
     )
 
 

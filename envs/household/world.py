@@ -14,7 +14,7 @@ from typing import Any
 from envs.household.cache import load_game
 from envs.household.engine import NOTHING_HAPPENS, HouseholdState
 from envs.household.errors import GameDataError
-from envs.household.game import Game
+from envs.household.game import Game, GameFacts
 from envs.household.generate import Settings, draw_layout, generate_game
 from envs.household.plan import plan
 from envs.household.vocabulary import KIND_ROOMS, TASK_KINDS
@@ -51,7 +51,9 @@ class HouseholdEnv:
         reply = state.step(action)
         won = state.won
         valid = reply is not None
-        observation = Observation(reply if reply is not None else NOTHING_HAPPENS, state.admissible, self._info)
+        observation = Observation(
+            reply if reply is not None else NOTHING_HAPPENS, state.admissible, self._info
+        )
         return StepResult(observation, float(won), won, won, valid)
 
     def gold(self, task: Task) -> tuple[str, ...]:
@@ -67,14 +69,31 @@ class HouseholdEnv:
 
 
 def game_of(task: Task) -> Game:
-    """The game that a task's payload describes, read or generated."""
+    """The game that a task's payload describes, read or generated; the latest are kept in memory."""
+    if "file" in task.payload:
+        return _game_from_file(task.payload["file"])
+    return _generated_game(*_recipe(task))
+
+
+def generated_facts(task: Task) -> GameFacts:
+    """Facts of a generated task. ValueError for a task that is read from a file."""
+    if "file" in task.payload:
+        raise ValueError(f"{task.task_id} is the game file {task.payload['file']}: expected a generated task")
+    return _generate(*_recipe(task))
+
+
+_Recipe = tuple[str, str, int, bool, int, Settings]
+
+
+def _recipe(task: Task) -> _Recipe:
     payload = task.payload
-    if "file" in payload:
-        return _game_from_file(payload["file"])
     settings = Settings(**payload["settings"])
-    return _generated_game(
-        task.kind, payload["room"], payload["household"], payload["unseen"], task.seed, settings
-    )
+    return task.kind, payload["room"], payload["household"], payload["unseen"], task.seed, settings
+
+
+def _generate(kind: str, room: str, household: int, unseen: bool, seed: int, settings: Settings) -> GameFacts:
+    layout = draw_layout(room, household, unseen, settings.n_receptacles)
+    return generate_game(kind, layout, seed, settings)
 
 
 @lru_cache(maxsize=_GAMES_IN_MEMORY)
@@ -86,8 +105,7 @@ def _game_from_file(file: str) -> Game:
 def _generated_game(
     kind: str, room: str, household: int, unseen: bool, seed: int, settings: Settings
 ) -> Game:
-    layout = draw_layout(room, household, unseen, settings.n_receptacles)
-    return Game(generate_game(kind, layout, seed, settings))
+    return Game(_generate(kind, room, household, unseen, seed, settings))
 
 
 class HouseholdWorld:
@@ -127,7 +145,7 @@ class HouseholdWorld:
         self._data = Path(data).expanduser() if data else None
         if self._data is not None and not self._data.is_dir():
             raise GameDataError(
-                f"no folder {self._data}: expected ALFWorld games below it, in {', '.join(SPLITS)}; set env.data"
+                f"no folder {self._data}: expected ALFWorld's games in it ({', '.join(SPLITS)}); set env.data"
             )
         self._lists: dict[str, tuple[Task, ...]] = {}
 
@@ -175,7 +193,9 @@ class HouseholdWorld:
         tasks = [self._official_task(file, data, split) for file in files]
         chosen = [task for task in tasks if task.kind in self._kinds]
         if not chosen:
-            raise GameDataError(f"no game of kind {', '.join(self._kinds)} among the {len(files)} below {folder}")
+            raise GameDataError(
+                f"no game of kind {', '.join(self._kinds)} among the {len(files)} below {folder}"
+            )
         limit = self._sizes[split] or len(chosen)
         return [chosen[i * len(chosen) // limit] for i in range(limit)] if limit < len(chosen) else chosen
 
