@@ -122,8 +122,7 @@ def save_checkpoint(
     temporary = root / f".tmp-{name}"
     try:
         temporary.mkdir()
-        model.save_pretrained(temporary / "model")
-        tokenizer.save_pretrained(temporary / "model")
+        _save_model(model, tokenizer, temporary / "model")
         for key, source in stateful.items():
             torch.save(source.state_dict(), temporary / f"{key}.pt")
         torch.save([asdict(one) for one in rng], temporary / "rng.pt")
@@ -193,6 +192,20 @@ def verify(path: Path) -> None:
             raise CheckpointError(
                 f"{file} is damaged.\n  expected sha256 {expected}\n  found    {found}"
             )
+
+
+def _save_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    from transformers.utils import logging
+
+    # Its progress bar would break the terminal's table.
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _load_weights(model: torch.nn.Module, folder: Path) -> None:
