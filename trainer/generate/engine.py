@@ -8,6 +8,7 @@ does follows from the requests alone, so the same requests give the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import torch
@@ -95,6 +96,10 @@ class Engine:
             )
         self._table.clear()
 
+    def running(self) -> AbstractContextManager[None]:
+        """Wrap all steps in this; it readies the model for decoding and restores it."""
+        return slot_attention_of(self._model)
+
     def abort(self) -> None:
         """Drop all rows and caches after a step that failed."""
         self._waiting.clear()
@@ -106,10 +111,9 @@ class Engine:
         """Admit waiting rows, write at least one token in every row, return the rows that finished."""
         newcomers = self._admit()
         self._active.extend(newcomers)
-        with slot_attention_of(self._model):
-            self._fill_shared(newcomers)
-            for rows in self._passes(self._active):
-                self._decode(rows)
+        self._fill_shared(newcomers)
+        for rows in self._passes(self._active):
+            self._decode(rows)
         finished = [row for row in self._active if row.finish_reason]
         self._active = [row for row in self._active if not row.finish_reason]
         for row in finished:

@@ -120,18 +120,22 @@ class HFPolicy:
 
     async def _drive(self) -> None:
         try:
-            while self._engine.busy:
-                await self.rendezvous.quiescent()
-                for row in self._engine.step():
-                    future = self._futures.pop(row)
-                    if not future.done():
-                        future.set_result(self._generation(row))
+            with self._engine.running():
+                await self._decode_all()
         except Exception as error:
             for future in self._futures.values():
                 if not future.done():
                     future.set_exception(error)
             self._futures.clear()
             self._engine.abort()
+
+    async def _decode_all(self) -> None:
+        while self._engine.busy:
+            await self.rendezvous.quiescent()
+            for row in self._engine.step():
+                future = self._futures.pop(row)
+                if not future.done():
+                    future.set_result(self._generation(row))
 
     def _generation(self, row: Row) -> Generation:
         limited = any(ids is not None for ids in row.allowed)
