@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -23,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Anything else is a defect or a failing machine and leaves with its traceback, code 1.
     """
+    add_working_folder()
     arguments = list(sys.argv[1:] if argv is None else argv)
     parsed = _parser().parse_args(arguments)
     try:
@@ -34,6 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def add_working_folder() -> None:
+    """Let dotted paths in a config name modules of the user's working folder."""
+    # Last in line: a folder of the user's that is called like one of ours must not hide it.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def _parser() -> argparse.ArgumentParser:

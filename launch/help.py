@@ -15,7 +15,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from trainer.config import OPTIONAL_SECTIONS, SECTIONS
-from trainer.config_check import GIVEN, LAUNCH_KEYS, MULTI_PARTS, PARTS
+from trainer.config_check import GIVEN, MULTI_PARTS, PARTS
 from trainer.config_compose import PRIMARY, config_folder, groups
 from trainer.signatures import Option, read_signature
 
@@ -25,7 +25,8 @@ USAGE = """usage: memgrpo train [key=value ...] [-m] [--config-dir DIR]
   -m, --multirun    one run for each combination of values: run.seed=0,1,2 loss=grpo,dapo
   --config-dir DIR  a folder with config files of your own, arranged like configs/
 
-Lines below: option, default, type, meaning. A component of your own needs no registration:
+Lines below: option, default, type, meaning. An experiment replaces defaults; run.dry=true shows the outcome.
+A component of your own needs no registration:
   rewards.mine._target_=my.module.MyReward rewards.mine.weight=2
 """
 
@@ -61,7 +62,7 @@ def _group_help(group: str, texts: Mapping[str, str], default: Any) -> str:
         node = yaml.safe_load(text) or {}
         lines.append(f"  {group}={choice}  {_target(node)}")
         lines.append(_table(list(_rows(group, node, _comments(text), ()))))
-    return "\n".join(line for line in lines if line)
+    return "\n".join(line for line in lines if line).rstrip("\n") + "\n"
 
 
 def _rows(
@@ -78,8 +79,7 @@ def _rows(
             yield from _rows(f"{path}.{key}", value, docs, (*keys, key))
             continue
         default = _value(value) if key in node else _default(option)
-        kind = "int" if key in LAUNCH_KEYS.get(path, ()) else _annotation(option)
-        yield f"{path}.{key}", default, kind, docs.get(".".join((*keys, key)), "")
+        yield f"{path}.{key}", default, _annotation(option), docs.get(".".join((*keys, key)), "")
 
 
 def _experiments_help(texts: Mapping[str, str], default: Any) -> str:

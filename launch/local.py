@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import IO, Any
 
-WORKER = (sys.executable, "-m", "launch.worker")
+WORKER = (sys.executable, "-P", "-m", "launch.worker")
 _POLL_SECONDS = 0.1
 _SHOWN_LINES = 40
 

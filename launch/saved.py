@@ -18,7 +18,7 @@ def evaluate_run(folder: str, overrides: Sequence[str], config_dir: str | None) 
 
     ``overrides`` replace values of the saved config, or whole groups (``env=...``). Writes nothing.
     """
-    config = load_config(Path(folder) / "config.yaml", overrides, config_dir)
+    config = load_config(Path(folder) / "config.yaml", [*overrides, "engine.processes=1"], config_dir)
     from trainer.evaluate_saved import evaluate_saved
 
     for result in evaluate_saved(Path(folder), config):

@@ -8,6 +8,7 @@ import sys
 import threading
 from typing import TextIO
 
+from launch.cli import add_working_folder
 from memory.errors import UserError
 from trainer.config_check import check_config
 
@@ -16,6 +17,7 @@ def main() -> int:
     """Exit codes as those of the command line."""
     from launch.train import work
 
+    add_working_folder()
     values = json.loads(sys.stdin.readline())
     threading.Thread(target=_follow, args=(sys.stdin,), daemon=True).start()
     try:

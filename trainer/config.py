@@ -103,9 +103,13 @@ class Config:
     loss: Part
     policy: Part
     engine: Part
-    processes: int
     logger: Mapping[str, Part]
     resolved: Mapping[str, Any]
+
+    @property
+    def processes(self) -> int:
+        """How many processes the launcher starts on this machine."""
+        return int(self.engine.options.get("processes", 1))
 
 
 SECTIONS: Mapping[str, type] = {

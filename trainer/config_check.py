@@ -36,9 +36,6 @@ GIVEN: Mapping[str, frozenset[str]] = {
 }
 """Parameters that `trainer.build` passes itself, by the path of the part."""
 
-LAUNCH_KEYS: Mapping[str, tuple[str, ...]] = {"engine": ("processes",)}
-"""Keys beside a part's options that the launcher reads before the part exists."""
-
 _SHOWN_PROBLEMS = 8
 _NODE_KEYS = ("_target_", "_partial_")
 T = TypeVar("T")
@@ -72,12 +69,14 @@ def check_config(values: Mapping[str, Any]) -> Config:
     _raise(_cross_checks(made))
     for name in MULTI_PARTS:
         made[name] = _several(name, values.get(name))
-    made["processes"], engine = _take_processes(values.get("engine"))
     for name in PARTS:
-        made[name] = check_point(name, engine if name == "engine" else values.get(name))
+        made[name] = check_point(name, values.get(name))
     if made["sft"] is not None and made["teacher"] is None:
         raise ConfigError(["sft: found no teacher, expected one to imitate. Choose a teacher, or sft=null."])
-    return Config(**made, resolved=values)
+    config = Config(**made, resolved=values)
+    if config.processes < 1:
+        raise ConfigError([f"engine.processes={config.processes}: expected at least 1."])
+    return config
 
 
 def structure(path: str, cls: type[T], values: Any, problems: list[str]) -> T | None:
@@ -147,7 +146,7 @@ def _options(
 ) -> dict[str, Any]:
     """The converted options of a part; unknown and forbidden ones become ``problems``."""
     given = GIVEN.get(path, frozenset())
-    known = [*(name for name in signature.options if name not in given), *LAUNCH_KEYS.get(path, ())]
+    known = [name for name in signature.options if name not in given]
     options = {}
     for key, value in values.items():
         if key in given:
@@ -192,18 +191,6 @@ def _several(name: str, nodes: Any) -> Mapping[str, Part]:
         )
     _raise(problems)
     return parts
-
-
-def _take_processes(engine: Any) -> tuple[int, Any]:
-    """``engine.processes`` is read by the launcher, before there is an engine; the rest is the engine's."""
-    if not isinstance(engine, Mapping):
-        return 1, engine
-    problems: list[str] = []
-    processes = convert_value("engine.processes", engine.get("processes", 1), int, problems)
-    if not problems and processes < 1:
-        problems.append(f"engine.processes={processes}: expected at least 1.")
-    _raise(problems)
-    return processes, {key: value for key, value in engine.items() if key != "processes"}
 
 
 def _cross_checks(made: Mapping[str, Any]) -> list[str]:

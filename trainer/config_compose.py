@@ -129,7 +129,10 @@ def normalise(overrides: Sequence[str], config_dir: str | None = None) -> list[s
                 f"    For an option that exists {mend}; new keys go into an experiment file."
             )
             continue
-        if key in known:
+        if key in known and "=null" in line and override.value() is None:
+            # Hydra's way to choose nothing in a group.
+            line = f"~{key}"
+        elif key in known:
             problems += _wrong_choices(key, override, known[key])
         elif "/" in key:
             problems.append(unknown_key(key, known))
