@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from envs.household.data import GAME_FILE
 from envs.household.engine import HouseholdState
 from envs.household.game import Game
 from envs.household.pddl import write_game
 from envs.household.plan import plan
-from envs.household.world import GAME_FILE, generated_facts
+from envs.household.world import generated_facts
 from envs.types import Task
 
 

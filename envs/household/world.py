@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import zlib
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from envs.household.cache import load_game
+from envs.household.data import GAME_FILE, SPLITS, find_games, game_files
 from envs.household.engine import NOTHING_HAPPENS, HouseholdState
 from envs.household.errors import GameDataError
 from envs.household.game import Game, GameFacts
@@ -20,8 +20,6 @@ from envs.household.plan import plan
 from envs.household.vocabulary import KIND_ROOMS, TASK_KINDS
 from envs.types import Observation, StepResult, Task
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
-GAME_FILE = "game.tw-pddl"
 _GAMES_IN_MEMORY = 1024
 
 
@@ -109,7 +107,7 @@ def _generated_game(
 
 
 class HouseholdWorld:
-    """Household tasks: generated ones, or with ``data`` the official games found below that folder.
+    """Household tasks: generated ones, or with ``data`` the official games found there (`find_games`).
 
     Generated: ``valid_seen`` has new tasks in the households of ``train``, ``valid_unseen`` other
     households, whose sets of receptacles ``train`` never has. The other options are those of
@@ -142,11 +140,7 @@ class HouseholdWorld:
         self._settings = Settings(n_receptacles, n_objects, closed, spread, habit, wording)
         self._kinds, self._households, self._seed = tuple(task_kinds), n_households, seed
         self._sizes = {"train": n_train, "valid_seen": n_valid, "valid_unseen": n_valid}
-        self._data = Path(data).expanduser() if data else None
-        if self._data is not None and not self._data.is_dir():
-            raise GameDataError(
-                f"no folder {self._data}: expected ALFWorld's games in it ({', '.join(SPLITS)}); set env.data"
-            )
+        self._data = find_games(Path(data).expanduser()) if data else None
         self._lists: dict[str, tuple[Task, ...]] = {}
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -187,7 +181,7 @@ class HouseholdWorld:
                 f"no folder {folder}: expected ALFWorld's {split} games there; set env.data to the folder "
                 f"that holds {', '.join(SPLITS)}"
             )
-        files = sorted(Path(root) / GAME_FILE for root, _, names in os.walk(folder) if GAME_FILE in names)
+        files = list(game_files(folder))
         if not files:
             raise GameDataError(f"no {GAME_FILE} below {folder}: unpack the ALFWorld games there")
         tasks = [self._official_task(file, data, split) for file in files]
