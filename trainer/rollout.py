@@ -170,13 +170,13 @@ def _failure(error: Exception, memory: Any) -> Failure:
     if isinstance(error, _OwnedError):
         cause = error.__cause__ or error
         return Failure(error.owner, type(cause).__name__, str(cause), text)
-    memory_modules = {"memory", type(memory).__module__.split(".")[0]} - {"builtins"}
-    modules = [
-        frame.f_globals.get("__name__", "").split(".")[0]
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    in_memory = any(
+        frame.f_locals.get("self") is memory or frame.f_globals.get("__name__", "").startswith("memory.")
+        for frame in frames
+    )
     # The trainer called the agent, so the agent's own code is what is left when no part is named.
-    owner = "memory" if memory_modules & set(modules) else "agent"
+    owner = "memory" if in_memory else "agent"
     if isinstance(error, PromptTooLongError):
         owner = "policy"
     return Failure(owner, type(error).__name__, str(error), text)

@@ -23,7 +23,8 @@ from agents.types import Generation, GenerationRequest
 from trainer.generate.hf import HFPolicy, Sampling
 
 CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 ARCHITECTURES = ("qwen2", "qwen3", "llama")

@@ -53,8 +53,8 @@ def test_continued_sessions_reuse_their_prefix_and_stay_exact(kind: str) -> None
 def test_branch_of_a_conversation_keeps_the_common_prefix() -> None:
     subject = policy()
     (main,) = requests(1, seed=3)
-    branch = replace(main, prompt_ids=main.prompt_ids + (40, 41, 42))
-    back = replace(main, prompt_ids=main.prompt_ids + (50, 51))
+    branch = replace(main, prompt_ids=(*main.prompt_ids, 40, 41, 42))
+    back = replace(main, prompt_ids=(*main.prompt_ids, 50, 51))
     generate_all(subject, [main])
     generate_all(subject, [branch])
     counts = forwarded_tokens(subject)
