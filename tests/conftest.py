@@ -6,14 +6,14 @@ import importlib.util
 import os
 from pathlib import Path
 
+import pytest
+
 # Before any library reads them: a missing model must fail at once instead of retrying for half a minute,
 # and several processes with a thread pool each run many times slower than with one thread each.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("MEMGRPO_DATA", ROOT.parent / "shared" / "data"))
