@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -108,6 +109,7 @@ class ExperienceBank:
         self.prune_min_uses = prune_min_uses
         self.capacity = capacity
         self._entries: list[MemoryEntry] = []
+        self._row_of: dict[str, int] = {}
         self._vectors = VectorStore()
         self._created = 0
 
@@ -147,6 +149,7 @@ class ExperienceBank:
                 created_step=step,
                 provenance=entry.provenance,
             )
+            self._row_of[added.entry_id] = len(self._entries)
             self._entries.append(added)
             self._vectors.append(vector_D)
             inserted.append(added.entry_id)
@@ -163,17 +166,18 @@ class ExperienceBank:
         ``reads`` has the entry ids of each retrieval. Every retrieval is a use of its entries; a won
         trajectory is one success for each distinct entry that it read.
         """
-        uses: dict[str, int] = {}
-        for entry_ids in reads:
-            for entry_id in entry_ids:
-                uses[entry_id] = uses.get(entry_id, 0) + 1
-        for row, entry in enumerate(self._entries):
-            count = uses.pop(entry.entry_id, 0)
-            if count:
-                self._entries[row] = replace(
-                    entry, uses=entry.uses + count, successes=entry.successes + int(success)
-                )
-        return BankChange(stale_reads=sum(uses.values()))
+        uses = Counter(entry_id for entry_ids in reads for entry_id in entry_ids)
+        stale_reads = 0
+        for entry_id, count in uses.items():
+            row = self._row_of.get(entry_id)
+            if row is None:
+                stale_reads += count
+                continue
+            entry = self._entries[row]
+            self._entries[row] = replace(
+                entry, uses=entry.uses + count, successes=entry.successes + int(success)
+            )
+        return BankChange(stale_reads=stale_reads)
 
     def prune(self, step: int) -> BankChange:
         """Every ``prune_every`` finished steps, drop entries that were used often and help seldom."""
@@ -230,8 +234,7 @@ class ExperienceBank:
                 f"saved bank has {len(entries)} entries but {raw.size} vector values of shape {shape}; "
                 "the file is damaged, resume from an earlier checkpoint"
             )
-        self._entries = entries
-        self._vectors = VectorStore(raw.reshape(shape).astype(np.float32))
+        self._replace_content(entries, VectorStore(raw.reshape(shape).astype(np.float32)))
         self._created = int(state["created"])
 
     def _find_duplicate(self, vector_D: FloatArray) -> str | None:
@@ -252,9 +255,13 @@ class ExperienceBank:
             return ()
         kept = [row for row, entry in enumerate(self._entries) if entry.entry_id not in entry_ids]
         removed = tuple(e.entry_id for e in self._entries if e.entry_id in entry_ids)
-        self._vectors = VectorStore(self._vectors.rows_ND[kept])
-        self._entries = [self._entries[row] for row in kept]
+        self._replace_content([self._entries[row] for row in kept], VectorStore(self._vectors.rows_ND[kept]))
         return removed
+
+    def _replace_content(self, entries: list[MemoryEntry], vectors: VectorStore) -> None:
+        self._entries = entries
+        self._vectors = vectors
+        self._row_of = {entry.entry_id: row for row, entry in enumerate(entries)}
 
 
 def _check(name: str, value: float, ok: bool, expected: str) -> None:
