@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,7 +39,9 @@ def token_logprobs(model: nn.Module, batch: MicroBatch, temperature: float = 1.0
     def score(
         hidden_ND: Tensor, targets_N: Tensor, limited_N: Tensor | None, allowed_MK: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        logits_NV = _logits(head(hidden_ND), softcap, scale) / temperature
+        logits_NV = _logits(head(hidden_ND), softcap, scale)
+        if temperature != 1.0:
+            logits_NV = logits_NV / temperature
         if limited_N is None or allowed_MK is None:
             return _score_all(logits_NV, targets_N)
         return _score_limited(logits_NV, targets_N, limited_N, allowed_MK)
@@ -155,6 +157,15 @@ class Reference:
         """Reference log-probs (B, T) of the trained tokens of ``batch``."""
         with self._active() as model:
             return token_logprobs(model, batch, temperature)[0]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Weights of the frozen copy, for a checkpoint; empty for LoRA, whose base never changes."""
+        return {} if self._lora else dict(self._model.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the weights of `state_dict`."""
+        if not self._lora:
+            self._model.load_state_dict(state)
 
     @contextmanager
     def _active(self) -> Iterator[nn.Module]:

@@ -172,3 +172,6 @@ def test_reference_stays_where_it_was(adapter: bool) -> None:
     torch.testing.assert_close(reference.logprobs(batch, 1.0), before, atol=1e-6, rtol=0)
     assert (token_logprobs(model, batch)[0] - before).abs().max() > 1e-2
     assert model.training
+    resumed = Reference(model)
+    resumed.load_state_dict(reference.state_dict())
+    assert torch.equal(resumed.logprobs(batch, 1.0), reference.logprobs(batch, 1.0))
