@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from trainer.config import OPTIONAL_SECTIONS, SECTIONS
 from trainer.config_check import GIVEN, MULTI_PARTS, PARTS

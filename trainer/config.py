@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from trainer.parts import Part
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 def option(default: T, doc: str) -> T:
     """A dataclass field with its default and the line that ``--help`` prints."""
-    return cast(T, field(default=default, metadata={"help": doc}))
+    return field(default=default, metadata={"help": doc})
 
 
 @dataclass(frozen=True, slots=True)

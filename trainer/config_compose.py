@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -86,7 +86,7 @@ def load_config(file: Path, overrides: Sequence[str] = (), config_dir: str | Non
     """The config saved with a run, with some values or whole groups replaced."""
     if not file.is_file():
         raise UserError(f"{file} does not exist. Expected the folder of a run, which holds config.yaml.")
-    saved = OmegaConf.create(yaml.safe_load(file.read_text(encoding="utf-8")))
+    saved = DictConfig(yaml.safe_load(file.read_text(encoding="utf-8")))
     known = groups(config_dir)
     for override in _parsed(normalise(overrides, config_dir)):
         key = override.key_or_group
