@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from agents.parsing import EMPTY
+from agents.prompts import terse
 from envs.base import TextEnv, World
 from envs.household.expert import HouseholdExpert, Knowledge
 from envs.types import Observation, StepResult, Task
@@ -42,7 +43,7 @@ class HouseholdTeacher:
 
         def answer(stage: str, prompt: str) -> str:
             if stage == "query":
-                return str(game.task)
+                return terse(game.task)
             if stage == "reconstruct":
                 return _reconstruct(prompt, game.task, opening)
             return expert.next_command()
@@ -54,7 +55,7 @@ def _reconstruct(prompt: str, goal: str, opening: str) -> str:
     """What of the remembered workflow fits: ``take mug from shelf`` if a mug is wanted and a shelf is here."""
     remembered = prompt.rpartition("memory ")[2]
     wanted = set(goal.rstrip(".").split())
-    for command in re.findall(r"take (\w+) from (\w+)", remembered):
+    for command in re.findall(r"take (\w+) (?:from )?(\w+)", remembered):
         thing, place = command
         if thing in wanted and re.search(rf"\b{place} \d", opening):
             return f"{thing} {place}"

@@ -9,7 +9,7 @@ from trainer.memory_update import update_memory
 from trainer.metrics import Played, step_metrics
 from trainer.build import Parts
 from trainer.record import Record
-from trainer.rollout import rollout
+from trainer.rollout import hashed_seed, rollout
 from trainer.samples import train_samples
 from trainer.scoring import score_groups
 from trainer.tasks import tasks_of_step
@@ -36,7 +36,7 @@ def grpo(config: Config, parts: Parts, updater: Updater, record: Record, done: i
             memory=memory.snapshot(),
             policy=policy,
             group_size=train.group_size,
-            seed=config.run.seed + step,
+            seed=hashed_seed(config.run.seed, "rollout", step),
             max_failed_share=train.max_failed_share,
         )
         played_s = time.perf_counter() - started
@@ -56,7 +56,7 @@ def grpo(config: Config, parts: Parts, updater: Updater, record: Record, done: i
             policy=policy,
             share=train.distill_share,
             step=step + 1,
-            seed=config.run.seed + step,
+            seed=hashed_seed(config.run.seed, "distil", step),
             engine=engine,
         )
         timing = {"rollout_seconds": played_s, "seconds": time.perf_counter() - started}

@@ -15,6 +15,7 @@ from trainer.evaluate import evaluate
 from trainer.logging import ALARM, EVAL, STEP, Loggers, MetricRow
 from trainer.metrics import Played, step_metrics
 from trainer.rng import rng_state
+from trainer.rollout import hashed_seed
 from trainer.rollout_log import RolloutLog
 from trainer.run_folder import RunFolder
 from trainer.types import UpdateStats
@@ -78,12 +79,12 @@ class Record:
                 memory=parts.memory.snapshot(),
                 policy=parts.policy,
                 temperature=temperature,
-                seed=self._config.run.seed,
+                seed=hashed_seed(self._config.run.seed, "evaluate"),
                 engine=parts.engine,
             )
             self.row(EVAL, phase, step, result.values(), {})
             if self._rollouts is not None:
-                self._rollouts.write(f"eval-{phase}-{result.mode}", step, *_unrewarded(trajectories))
+                self._rollouts.write(f"eval-{phase}-{result.name}", step, *_unrewarded(trajectories))
 
     def evaluate_if_due(self, phase: str, step: int) -> None:
         """After every ``evaluation.every`` updates and after the last one."""
@@ -135,6 +136,8 @@ def stateful(updater: Updater, alarms: Alarms) -> dict[str, Any]:
     named: dict[str, Any] = {"optimizer": updater.optimizer, "alarms": alarms}
     if updater.scheduler is not None:
         named["scheduler"] = updater.scheduler
+    if updater.reference is not None:
+        named["reference"] = updater.reference
     return named
 
 

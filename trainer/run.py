@@ -66,10 +66,10 @@ def make_updater(config: Config, parts: Parts, phase: str) -> Updater:
     if phase == "sft":
         assert config.sft is not None
         rate, warmup, steps, decay = config.sft.learning_rate, config.sft.steps // 20, config.sft.steps, True
-        loss = LossConfig(surrogate="sft")
+        loss, temperature = LossConfig(surrogate="sft"), 1.0
     else:
         rate, warmup, steps, decay = config.train.learning_rate, config.train.warmup_steps, config.train.steps, False
-        loss = parts.loss
+        loss, temperature = parts.loss, parts.policy.sampling.temperature
     trained = [p for p in parts.policy.model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, betas=(0.9, 0.95), weight_decay=config.train.weight_decay)
     return Updater(
@@ -78,7 +78,7 @@ def make_updater(config: Config, parts: Parts, phase: str) -> Updater:
         parts.engine,
         loss,
         UpdateConfig(max_tokens=config.train.tokens_per_micro_batch, max_grad_norm=config.train.max_grad_norm),
-        temperature=parts.policy.sampling.temperature,
+        temperature=temperature,
         scheduler=LambdaLR(optimizer, _schedule(warmup, steps, decay)),
         reference=Reference(parts.policy.model) if loss.kl_coef > 0 else None,
     )

@@ -15,7 +15,7 @@ from trainer.config import Config, SFTConfig
 from trainer.generate.scripted import ScriptedPolicy
 from trainer.memory_update import update_memory
 from trainer.record import Record, update_values
-from trainer.rollout import rollout
+from trainer.rollout import hashed_seed, rollout
 from trainer.samples import train_samples
 from trainer.tasks import tasks_of_step
 from trainer.types import GroupAdvantages, TrainSample
@@ -42,7 +42,7 @@ def demonstrate(config: Config, parts: Parts) -> list[Trajectory]:
             memory=parts.memory.snapshot(),
             policy=expert,
             group_size=1,
-            seed=config.run.seed,
+            seed=hashed_seed(config.run.seed, "demonstrate", index),
         )
         played += [group[0] for group in groups]
         update_memory(
@@ -52,7 +52,7 @@ def demonstrate(config: Config, parts: Parts) -> list[Trajectory]:
             policy=parts.policy,
             share=config.train.distill_share,
             step=0,
-            seed=config.run.seed + index,
+            seed=hashed_seed(config.run.seed, "distil demonstrations", index),
             engine=parts.engine,
         )
     return played

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from envs.base import World
 from envs.household.vocabulary import household_sentences
@@ -32,7 +32,7 @@ def load_tiny(
     heads: int = 4,
     context_length: int = 1024,
     vocab_size: int = 1024,
-) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """A model with random weights and a tokenizer that knows ALFWorld's words and those of ``world``.
 
     The tokenizer depends on the words alone, not on ``seed``: policies of one world share it.
@@ -92,14 +92,14 @@ def build_model(
     heads: int,
     context_length: int,
     seed: int,
-) -> Qwen3ForCausalLM:
-    """A Qwen3-type model with random weights fixed by ``seed``, in float32."""
+) -> LlamaForCausalLM:
+    """A Llama-type model with random weights fixed by ``seed``, in float32."""
     if hidden_size % heads:
         raise ValueError(
             f"policy.hidden_size={hidden_size} is not divisible by policy.heads={heads}; "
             "choose a multiple."
         )
-    config = Qwen3Config(
+    config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,
         intermediate_size=3 * hidden_size,
@@ -115,6 +115,6 @@ def build_model(
     )
     generator_state = torch.random.get_rng_state()
     torch.manual_seed(seed)
-    model = Qwen3ForCausalLM(config)
+    model = LlamaForCausalLM(config)
     torch.random.set_rng_state(generator_state)
     return model

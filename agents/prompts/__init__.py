@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 HERE = Path(__file__).parent
 OUTPUTS = ("tagged", "bare")
+
+_FILLER = frozenset(
+    "a an the you your and is are of it see at to in on from using looking quickly around middle room arrive up"
+    " welcome textworld alfred".split()
+)
+
+
+def terse(text: str) -> str:
+    """``text`` without articles, punctuation and other words that tell a tiny policy nothing.
+
+    Halves the tokens of a household observation: ``You arrive at desk 1. On the desk 1, you see a mug 2.``
+    becomes ``desk 1 mug 2``.
+    """
+    kept = " ".join(word for word in re.findall(r"\w+", text) if word.lower() not in _FILLER)
+    return re.sub(r"\b(\w+ \d+) \1\b", r"\1", kept)
 
 
 @dataclass(frozen=True)
@@ -55,4 +71,5 @@ def load_prompts(name: str) -> PromptSet:
     templates = Environment(
         loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    templates.filters["terse"] = terse
     return PromptSet(name=name, growing=settings["growing"], output=settings["output"], templates=templates)
