@@ -41,7 +41,6 @@ class HouseholdState:
         self.contents = list(game.contents)
         self.properties = {name: set(game.properties[name]) for name in STATE_PROPERTIES}
         self.seen: set[int] = set()
-        self.steps = 0
         self._object_locations = list(game.object_locations)
         self._absent: set[tuple[int, int]] = set()
         self._local: dict[str, Action] | None = None
@@ -102,7 +101,6 @@ class HouseholdState:
             reply = self._arrive(receptacle)
         else:
             reply = self._act(action)
-        self.steps += 1
         return reply
 
     def is_open(self, receptacle: int) -> bool:

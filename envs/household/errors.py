@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from memory.errors import UserError
 
-class GameFileError(ValueError):
+
+class GameFileError(UserError):
     """A game file cannot be played: names the file, what was found, what was expected, what to do."""
 
     def __init__(self, source: str, found: str, expected: str) -> None:
@@ -13,5 +15,5 @@ class GameFileError(ValueError):
         )
 
 
-class GameDataError(ValueError):
+class GameDataError(UserError):
     """A folder of games cannot be used: missing, empty, or without the wanted tasks."""

@@ -175,7 +175,7 @@ def _draw_place(name: str, layout: Layout, settings: Settings, rng: random.Rando
 @lru_cache(maxsize=16384)
 def _habits(name: str, layout: Layout, settings: Settings) -> tuple[float, ...]:
     """Weight of every receptacle of the household for an object type."""
-    rng = random.Random(f"habit {name} {layout.room} {layout.seed}")
+    rng = random.Random(f"habit {name} {layout}")
     counts = Counter(layout.receptacles)
     places = OBJECTS[name].places
     weights = []

@@ -169,7 +169,9 @@ def _place_routes(state: HouseholdState, known: Known) -> Iterator[tuple[int, Ro
     for target in targets:
         usable = [source for source in sources if source[0] not in done[target]]
         missing = goal.count - len(done[target])
-        for placed, route in _fillings(state, known, target, usable, missing):
+        in_hand = state.held in game.goal_objects and state.held not in done[target]
+        fill = _fill_from_hand if in_hand else _fill
+        for placed, route in fill(state, known, target, usable, missing):
             # What only moves a lone object from one target to the next is no progress.
             if len(done[target]) + placed > most:
                 yield missing - placed, route
@@ -183,16 +185,19 @@ def _done(state: HouseholdState, target: int) -> set[int]:
     return set(done)
 
 
-def _fillings(
+def _fill_from_hand(
+    state: HouseholdState, known: Known, target: int, usable: list[_Source], missing: int
+) -> Iterator[tuple[int, Route]]:
+    """Like `_fill`, beginning with the wanted object that is held."""
+    route = Route(state, known)
+    if _deliver(route, state, (state.held, -1), target):
+        yield from _continued(route, state, target, _without(usable, state.held), missing)
+
+
+def _fill(
     state: HouseholdState, known: Known, target: int, usable: list[_Source], missing: int
 ) -> Iterator[tuple[int, Route]]:
     """(objects placed, route) that bring up to ``missing`` objects into ``target``."""
-    wanted_in_hand = state.held in state.game.goal_objects and state.held not in _done(state, target)
-    if wanted_in_hand:
-        route = Route(state, known)
-        if _deliver(route, state, (state.held, -1), target):
-            yield from _continued(route, state, target, _without(usable, state.held), missing)
-        return
     firsts: list[tuple[int, _Source, Route]] = []
     for source in usable:
         for route in _empty_handed(state, known, [source]):
