@@ -105,8 +105,11 @@ function familyChart(phase, prefix, title, options) {
   return all.length ? lineChart({ title, series: all, ...options }) : null;
 }
 
-function phaseCharts(phase) {
-  const fixed = CHARTS.map(([title, columns, options]) => lineChart({
+// A warm start has no sampling policy to be compared with.
+const SFT_CHARTS = new Set(["Loss", "Entropy", "Gradient norm", "Seconds per update"]);
+
+function phaseCharts(phase, name) {
+  const fixed = CHARTS.filter(([title]) => name !== "sft" || SFT_CHARTS.has(title)).map(([title, columns, options]) => lineChart({
     title, series: columns.map(([column, name]) => series(phase, column, name)).filter(Boolean), ...options,
   }));
   return [...fixed,
@@ -128,7 +131,7 @@ function drawCurves(data) {
   });
   const order = Object.keys(data.phases).sort((a, b) => (a === "sft") - (b === "sft"));
   for (const phase of order) {
-    const charts = phaseCharts(data.phases[phase]);
+    const charts = phaseCharts(data.phases[phase], phase);
     if (phase === order[0] && held) charts.unshift(held);
     section.append(el("h3", {}, phase === "sft" ? "Warm start (sft)" : phase), el("div", { class: "charts" }, charts));
   }
