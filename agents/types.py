@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from envs.base import AsyncTextEnv
 from envs.types import StopReason, Task
+from memory.errors import UserError
 from memory.types import MemoryView
 
 Message = Mapping[str, str]
@@ -84,7 +85,7 @@ class Policy(Protocol):
         ...
 
 
-class PromptTooLongError(ValueError):
+class PromptTooLongError(UserError):
     """A prompt does not fit the policy's context together with one new token."""
 
 
@@ -146,12 +147,16 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an episode could not be used. ``owner``: environment, policy, reward, memory or trainer."""
+    """Why an episode could not be used. ``owner``: environment, policy, reward, memory or trainer.
+
+    ``mendable``: the cause is a `memory.errors.UserError`, whose message says what the user can do.
+    """
 
     owner: str
     kind: str
     message: str
     traceback: str = ""
+    mendable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

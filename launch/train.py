@@ -39,6 +39,8 @@ def run_many(overrides: Sequence[str], config_dir: str | None) -> int:
     Every combination is checked before the first one starts; the first failure ends the sweep.
     """
     configs = [compose_config(job, config_dir) for job in expand_sweep(overrides)]
+    if len({config.run.folder for config in configs}) > 1:
+        raise UserError("A sweep has one run.name and run.dir; its jobs are told apart by their number.")
     arguments = ["--multirun", *normalise(overrides, config_dir)]
     if config_dir is not None:
         arguments += ["--config-dir", config_dir]
@@ -87,7 +89,8 @@ def _sweep(arguments: Sequence[str], count: int) -> None:
     def run_job(composed: DictConfig) -> None:
         job = HydraConfig.get()
         config = check_config(resolve(composed))
-        name = os.path.relpath(job.runtime.output_dir, config.run.dir)
+        number = os.path.basename(job.runtime.output_dir)
+        name = f"{config.run.name}/{number}"
         named = {**config.resolved, "run": {**config.resolved["run"], "name": name}}
         given = " ".join(line.lstrip("+") for line in job.overrides.task)
         print(f"job {job.job.num} ({count} in all): {given}", flush=True)
@@ -100,7 +103,8 @@ def _sweep(arguments: Sequence[str], count: int) -> None:
             raise _JobFailed(1) from error
 
     register_sections()
-    run: Callable[[], None] = hydra.main("1.3", str(config_folder()), PRIMARY)(run_job)
+    main = hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=PRIMARY)
+    run: Callable[[], None] = main(run_job)
     try:
         with mock.patch.object(sys, "argv", [sys.argv[0], *arguments]):
             run()

@@ -102,10 +102,10 @@ def structure(path: str, cls: type[T], values: Any, problems: list[str]) -> T | 
 
 def convert(path: str, value: Any, annotation: Any, problems: list[str]) -> Any:
     """``value`` as a nested `Part`, dataclass or plain value of the type ``annotation``."""
-    if isinstance(value, Mapping) and "_target_" in value:
+    if _is_part(value):
         return check_part(path, value, problems)
     items = list(value.values()) if isinstance(value, Mapping) else value
-    if isinstance(items, list) and any(isinstance(item, Mapping) and "_target_" in item for item in items):
+    if isinstance(items, list) and any(map(_is_part, items)):
         return _convert_items(path, value, problems)
     section = dataclass_of(annotation)
     if section is not None and value is not None:
@@ -151,11 +151,11 @@ def _options(
     for key, value in values.items():
         if key in given:
             problems.append(f"{path}.{key}={value}: memgrpo sets this itself. Remove it.")
-        elif key in signature.options:
-            annotation = annotation_type(signature.options[key])
+        elif key in signature.options or signature.open_ended:
+            # A part is not compared with the annotation, whose name may cost a heavy import.
+            plain = key in signature.options and not _is_part(value)
+            annotation = annotation_type(signature.options[key]) if plain else Any
             options[key] = convert(f"{path}.{key}", value, annotation, problems)
-        elif signature.open_ended:
-            options[key] = convert(f"{path}.{key}", value, Any, problems)
         else:
             problems.append(unknown_key(f"{path}.{key}", known, value))
     return options
@@ -165,7 +165,7 @@ def check_point(name: str, node: Any) -> Part | None:
     """The part at the plug point ``name``; None where nothing is chosen and nothing is needed."""
     if node is None and name in OPTIONAL_PARTS:
         return None
-    if not isinstance(node, Mapping) or "_target_" not in node:
+    if not _is_part(node):
         raise ConfigError([f"{name}: found {shown(node)}, expected a component with a _target_."])
     problems: list[str] = []
     part = check_part(name, node, problems)
@@ -178,7 +178,7 @@ def _several(name: str, nodes: Any) -> Mapping[str, Part]:
     parts: dict[str, Part] = {}
     for key, node in (nodes or {}).items():
         path = f"{name}.{key}"
-        if isinstance(node, Mapping) and "_target_" in node:
+        if _is_part(node):
             part = check_part(path, node, problems)
             if part is not None:
                 parts[key] = part
@@ -213,6 +213,10 @@ def _cross_checks(made: Mapping[str, Any]) -> list[str]:
             "the trajectories\n    of one task with each other; one alone has nothing to be compared with."
         )
     return problems
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping) and "_target_" in value
 
 
 def _raise(problems: list[str]) -> None:

@@ -26,6 +26,7 @@ from agents.types import (
 )
 from envs.base import AsyncTextEnv, InProcessEnv, TextEnv, World
 from envs.types import Observation, StepResult, StopReason, Task
+from memory.errors import UserError
 from trainer.generate.rendezvous import Rendezvous
 
 
@@ -80,7 +81,8 @@ def rollout(
     All episodes run at once, on ``memory`` as a snapshot. An episode's seed is a hash of ``seed``,
     its task's id and its place in the group. An episode that raises is replaced once, by a run with
     another seed whose ``info["replaced"]`` holds the `Failure`; one that fails again is returned
-    with status FAILED. RolloutError where more than ``max_failed_share`` of the attempts failed.
+    with status FAILED. RolloutError where more than ``max_failed_share`` of the attempts failed
+    (`UserError` where every one of them failed by a mistake that the user can mend).
     """
     if not tasks or group_size < 1:
         raise ValueError(
@@ -169,7 +171,7 @@ def _failure(error: Exception, memory: Any) -> Failure:
     text = "".join(traceback.format_exception(error))
     if isinstance(error, _OwnedError):
         cause = error.__cause__ or error
-        return Failure(error.owner, type(cause).__name__, str(cause), text)
+        return Failure(error.owner, type(cause).__name__, str(cause), text, isinstance(cause, UserError))
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     in_memory = any(
         frame.f_locals.get("self") is memory or frame.f_globals.get("__name__", "").startswith("memory.")
@@ -179,7 +181,7 @@ def _failure(error: Exception, memory: Any) -> Failure:
     owner = "memory" if in_memory else "agent"
     if isinstance(error, PromptTooLongError):
         owner = "policy"
-    return Failure(owner, type(error).__name__, str(error), text)
+    return Failure(owner, type(error).__name__, str(error), text, isinstance(error, UserError))
 
 
 def _check_failures(trajectories: Sequence[Trajectory], max_failed_share: float) -> None:
@@ -191,10 +193,14 @@ def _check_failures(trajectories: Sequence[Trajectory], max_failed_share: float)
         return
     kinds = Counter((failure.owner, failure.kind, failure.message) for failure in failed)
     lines = [f"  {count} x {owner}: {kind}: {text}" for (owner, kind, text), count in kinds.most_common(10)]
-    raise RolloutError(
+    told = (
         f"{len(failed)} of {attempts} episodes failed, more than the allowed share {max_failed_share:g}:\n"
         + "\n".join(lines)
-        + f"\nFix the cause or raise the share. The first one:\n{failed[0].traceback}"
+    )
+    if all(failure.mendable for failure in failed):
+        raise UserError(told)
+    raise RolloutError(
+        told + f"\nFix the cause or raise the share. The first one:\n{failed[0].traceback}"
     )
 
 

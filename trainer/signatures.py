@@ -71,19 +71,34 @@ def read_signature(target: str) -> Signature:
 def annotation_type(option: Option) -> Any:
     """The type an option is annotated with; `typing.Any` without annotation.
 
-    Imports the component's module only for a name that is not plain Python. A name that exists for
-    type checkers alone gives `typing.Any`: no config value can be of such a type.
+    Imports the component's module only for a name that neither plain Python nor an alias in the module
+    explains. A name that exists for type checkers alone gives `typing.Any`: no config value can be of
+    such a type.
     """
     if option.annotation is None:
         return Any
     try:
-        return eval(option.annotation, dict(_PLAIN_NAMES))
+        return eval(option.annotation, {**_PLAIN_NAMES, **_aliases(option.module)})
     except NameError:
         namespace = vars(importlib.import_module(option.module))
     try:
         return eval(option.annotation, {**_PLAIN_NAMES, **namespace})
     except NameError:
         return Any
+
+
+@cache
+def _aliases(module: str) -> Mapping[str, Any]:
+    """Types that a module's top level names with plain Python: ``Pool = Literal["scored", "all"]``."""
+    found: dict[str, Any] = {}
+    for node in getattr(_parse(module), "body", ()):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+            try:
+                value = eval(ast.unparse(node.value), {**_PLAIN_NAMES, **found})
+            except (NameError, TypeError):
+                continue
+            found |= {target.id: value for target in node.targets if isinstance(target, ast.Name)}
+    return found
 
 
 def import_target(target: str) -> Any:
