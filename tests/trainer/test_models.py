@@ -85,7 +85,9 @@ def cut_weights(folder):
 
 def add_a_layer(folder):
     config = json.loads((folder / "config.json").read_text())
-    config.update(num_hidden_layers=3, layer_types=["full_attention"] * 3)
+    config["num_hidden_layers"] += 1
+    if "layer_types" in config:
+        config["layer_types"].append(config["layer_types"][-1])
     (folder / "config.json").write_text(json.dumps(config))
 
 
@@ -108,7 +110,7 @@ def forget_end_token(folder):
         (remove("model.safetensors"), "no \\*.safetensors file"),
         (promise_a_shard, "model-00001-of-00001.safetensors"),
         (cut_weights, "cannot be loaded"),
-        (add_a_layer, "lack 11 tensors of Qwen3ForCausalLM, the first is model.layers.2"),
+        (add_a_layer, r"lack \d+ tensors of \w+ForCausalLM, the first is model\.layers\.2"),
         (remove("chat_template.jinja"), "no chat template"),
         (forget_end_token, "no end-of-sequence token"),
     ],
