@@ -30,6 +30,26 @@ def collect(run: Path) -> dict[str, Any]:
 
     ``run`` without config.yaml or metrics.jsonl: `UserError`.
     """
+    text, rows = _read(run)
+    return {
+        "name": run.name,
+        "config": text,
+        "settings": yaml.safe_load(text),
+        "phases": _phases(rows),
+        "evaluations": _evaluations(rows),
+        "alarms": _alarms(rows),
+        "rollouts": _rollouts(run / "rollouts.jsonl.zst", rows),
+        "memory": _memory(run / "memory"),
+    }
+
+
+def collect_summary(run: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Config and evaluations of a run, as `collect` has them under ``settings`` and ``evaluations``."""
+    text, rows = _read(run)
+    return yaml.safe_load(text), _evaluations(rows)
+
+
+def _read(run: Path) -> tuple[str, list[MetricRow]]:
     for name in ("config.yaml", "metrics.jsonl"):
         if not (run / name).exists():
             raise UserError(
@@ -37,20 +57,10 @@ def collect(run: Path) -> dict[str, Any]:
                 f"Give the folder of a run that has made at least one step, for example runs/<name>."
             )
     text = (run / "config.yaml").read_text(encoding="utf-8")
-    rows = read_metrics(run / "metrics.jsonl")
-    return {
-        "name": run.name,
-        "config": text,
-        "settings": yaml.safe_load(text),
-        "phases": _phases(rows),
-        "evaluations": evaluations(rows),
-        "alarms": _alarms(rows),
-        "rollouts": _rollouts(run / "rollouts.jsonl.zst", rows),
-        "memory": _memory(run / "memory"),
-    }
+    return text, read_metrics(run / "metrics.jsonl")
 
 
-def evaluations(rows: Iterable[MetricRow]) -> list[dict[str, Any]]:
+def _evaluations(rows: Iterable[MetricRow]) -> list[dict[str, Any]]:
     """Evaluation rows in order, flat."""
     return [{"phase": r.phase, "step": r.step, **r.values} for r in rows if r.kind == EVAL]
 

@@ -9,12 +9,13 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from trainer.build import Parts, build
-from trainer.checkpoint import Checkpoint, load_checkpoint
+from trainer.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
 from trainer.config import Config
 from trainer.grpo import grpo
 from trainer.logging import Loggers
 from trainer.logprobs import Reference
 from trainer.loss import LossConfig
+from trainer.model_card import write_model_card
 from trainer.record import Record, stateful
 from trainer.report import build_report
 from trainer.rng import restore_rng, seed_everything
@@ -44,6 +45,7 @@ def train(config: Config) -> None:
             folder.close()
     if folder:
         build_report(folder.path)
+        write_model_card(folder.path, latest_checkpoint(folder.checkpoints))
 
 
 def _phases(config: Config, parts: Parts, record: Record, saved: Checkpoint | None) -> None:

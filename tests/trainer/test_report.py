@@ -13,6 +13,7 @@ import pytest
 from memory.errors import UserError
 from tests.trainer.synthetic_run import CONFIG, KINDS, make_run
 from trainer.logging import STEP, Loggers, MetricRow
+from trainer.model_card import write_model_card
 from trainer.report import build_report
 from trainer.report_data import collect
 from trainer.run_folder import RunFolder
@@ -130,6 +131,16 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_building_twice_gives_the_same_page(report: Path) -> None:
     before = report.read_bytes()
     assert build_report(report.parent).read_bytes() == before
+
+
+def test_the_model_card_states_settings_results_and_how_to_load(report: Path) -> None:
+    run = report.parent
+    card = write_model_card(run, run / "checkpoints" / "grpo-000030").read_text(encoding="utf-8")
+    last = embedded(report)["evaluations"][-1]
+    assert f"{last['success_rate']:.1%} [{last['success_low']:.1%}, {last['success_high']:.1%}] of 60" in card
+    assert 'folder = "checkpoints/grpo-000030/model"' in card
+    assert "| agent | agents.memharness.MemHarness |" in card
+    assert card.startswith("---\nlibrary_name: transformers\n")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
