@@ -61,7 +61,7 @@ def _group_help(group: str, texts: Mapping[str, str], default: Any) -> str:
     for choice, text in texts.items():
         node = yaml.safe_load(text) or {}
         lines.append(f"  {group}={choice}  {_target(node)}")
-        lines.append(_table(list(_rows(group, node, _comments(text), ()))))
+        lines.append(_table(list(_rows(group, node, comments(text), ()))))
     return "\n".join(line for line in lines if line).rstrip("\n") + "\n"
 
 
@@ -107,7 +107,7 @@ def _default_choices() -> dict[str, Any]:
     return {key: value for item in chosen for key, value in item.items()}
 
 
-def _comments(text: str) -> dict[str, str]:
+def comments(text: str) -> dict[str, str]:
     """The comment behind each key of a YAML file, by dotted key."""
     docs: dict[str, str] = {}
     above: list[tuple[int, str]] = []

@@ -9,9 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(9))
 values = json.loads(sys.stdin.readline())
 rank = os.environ["RANK"]
-seen = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")}
+NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
+seen = {name: os.environ[name] for name in NAMES}
 folder = Path(values["folder"])
 (folder / f"{rank}.tmp").write_text(json.dumps({**seen, "pid": os.getpid()}))
 (folder / f"{rank}.tmp").rename(folder / f"{rank}.json")
@@ -25,6 +27,5 @@ if values["mode"] == "fail" and rank == "1":
     print("rank 1 has a reason", file=sys.stderr)
     sys.exit(3)
 if values["mode"] in ("fail", "wait"):
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(9))
     while True:
         time.sleep(0.01)

@@ -8,13 +8,8 @@ import pytest
 import yaml
 
 from launch.cli import main
+from tests.launch.small import SMALL
 from trainer.config_compose import compose_config
-
-SMALL = (
-    "run.name=small", "sft=null", "train.steps=1", "train.tasks_per_step=1", "train.group_size=2",
-    "agent.query=never", "agent.max_steps=1", "evaluation.tasks=1", "evaluation.temperatures=[0.0]",
-    "env.n_train=6", "env.n_valid=6", "policy.model.hidden_size=16", "policy.model.layers=1", "policy.model.heads=1",
-)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -91,7 +91,10 @@ def test_every_job_of_a_sweep_is_checked_before_the_first_starts(
     assert not list(run_dir.iterdir())
 
 
-@pytest.mark.parametrize("command", [["eval"], ["report"], ["eval", "run=nowhere"], ["report", "run=nowhere"]])
+NO_RUNS = (["eval"], ["report"], ["eval", "run=nowhere"], ["report", "run=nowhere"])
+
+
+@pytest.mark.parametrize("command", NO_RUNS)
 def test_commands_on_a_run_need_its_folder(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     message = refused(capsys, *command)
     assert "run=runs/" in message or "nowhere" in message
@@ -113,6 +116,15 @@ def test_a_config_error_imports_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == "2 []"
+
+
+def test_checking_a_good_config_imports_no_torch_either() -> None:
+    program = (
+        "import sys; from trainer.config_compose import compose_config; "
+        "[compose_config([f'experiment=household/{name}']) for name in ('memharness', 'smollm2')]; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY).returncode == 0
 
 
 def test_help_lists_the_options_of_every_choice(capsys: pytest.CaptureFixture[str]) -> None:
