@@ -30,7 +30,8 @@ function linePath(xs, ys, x, y) {
   let path = "", pen = "M";
   xs.forEach((at, i) => {
     if (ys[i] === null || ys[i] === undefined) { pen = "M"; return; }
-    path += `${pen}${x(at).toFixed(1)} ${y(ys[i]).toFixed(1)}`;
+    // The empty stroke makes a lone point a dot.
+    path += `${pen}${x(at).toFixed(1)} ${y(ys[i]).toFixed(1)}${pen === "M" ? "h0" : ""}`;
     pen = "L";
   });
   return path;
@@ -94,7 +95,7 @@ function drawSeries(s, colour, x, y) {
   }
   const smoothed = s.dots ? null : smooth(s.values);
   const line = (values, opacity, width) =>
-    svg("path", { d: linePath(s.xs, values, x, y), fill: "none", stroke: colour, "stroke-width": width, opacity, "stroke-linejoin": "round" });
+    svg("path", { d: linePath(s.xs, values, x, y), fill: "none", stroke: colour, "stroke-width": width, opacity, "stroke-linejoin": "round", "stroke-linecap": "round" });
   parts.push(line(s.values, smoothed ? 0.35 : 1, smoothed ? 1 : 1.8));
   if (smoothed) parts.push(line(smoothed, 1, 2));
   return parts;
