@@ -25,12 +25,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-# The number of threads is fixed before torch starts its own.
-THREADS = argparse.ArgumentParser(add_help=False)
-THREADS.add_argument("--threads", type=int, default=1, help="threads of both sides (default 1)")
-os.environ["OMP_NUM_THREADS"] = str(THREADS.parse_known_args()[0].threads)
-os.environ.setdefault("TQDM_DISABLE", "1")
-
 import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -228,7 +222,9 @@ class StopAsPlanned:
 class TrlSide(TrainerCallback):  # type: ignore[misc]
     """TRL's GRPOTrainer; after each of its steps ours takes one (``between``)."""
 
-    def __init__(self, setting: Setting, steps: int, folder: str, between: Callable[[int, Run], None]) -> None:
+    def __init__(
+        self, setting: Setting, steps: int, folder: str, between: Callable[[int, Run], None]
+    ) -> None:
         self.setting, self.meter, self.between = setting, Meter(), between
         self.made, self.tokens = 0, 0
         self.model, tokenizer = model_and_tokenizer()
@@ -290,24 +286,20 @@ class TrlSide(TrainerCallback):  # type: ignore[misc]
         self.between(run.step, run)
 
 
-def alternate(setting: Setting, steps: int, seconds: float) -> list[Run]:
-    """Steps of both sides in turn; the first of each warms up and is left out."""
+def alternate(setting: Setting, steps: int, warmup: int) -> list[Run]:
+    """Steps of both sides in turn, of which the first ``warmup`` of each are left out."""
     ours = OurSide(setting)
     runs: list[Run] = []
-    deadline = time.monotonic() + seconds
 
     def between(step: int, theirs: Run) -> None:
         own = ours.step(step)
         if theirs.tokens != own.tokens:
             raise RuntimeError(f"TRL wrote {theirs.tokens} tokens, ours {own.tokens}; the plan was broken")
-        if step:
+        if step >= warmup:
             runs.extend((theirs, own))
-        if time.monotonic() > deadline and runs:
-            side.trainer.control.should_training_stop = True
 
     with tempfile.TemporaryDirectory() as folder:
-        side = TrlSide(setting, steps, folder, between)
-        side.train()
+        TrlSide(setting, steps + warmup, folder, between).train()
     return runs
 
 
@@ -319,18 +311,18 @@ def speed(runs: Sequence[Run], setting: Setting, side: str, part: str) -> float:
 
 def main() -> None:
     """Run both settings, write the result unless ``--quick``, print the figures last."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, parents=[THREADS], formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="end within 50 s, write nothing")
-    parser.add_argument("--steps", type=int, default=9, help="steps of each side (default 9)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of both sides (default 1)")
+    parser.add_argument("--steps", type=int, default=8, help="counted steps of each side (default 8)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     runs: list[Run] = []
     figures: dict[str, tuple[float, str, str]] = {}
     for setting in SETTINGS:
-        seconds = 8.0 if options.quick else float("inf")
-        runs += alternate(setting, 3 if options.quick else options.steps, seconds)
+        # In a quick run the first setting warms up for the second.
+        warmup = 0 if options.quick and runs else 1
+        runs += alternate(setting, 1 if options.quick else options.steps, warmup)
         for part, target in (("rollout", ">= 3"), ("update", ">= 2")):
             trl, ours = (speed(runs, setting, side, part) for side in ("trl", "ours"))
             print(
@@ -340,19 +332,19 @@ def main() -> None:
             )
             figures[f"{part}_ratio"] = (ours / trl, "x", target)
     if not options.quick:
-        write(runs, figures, options.threads)
+        write(runs, figures, f"--threads {options.threads} --steps {options.steps}")
     for name, (value, unit, target) in figures.items():
         print(f"FIGURE {name} {value:.4g} {unit} target {target}")
 
 
-def write(runs: Sequence[Run], figures: dict[str, tuple[float, str, str]], threads: int) -> None:
+def write(runs: Sequence[Run], figures: dict[str, tuple[float, str, str]], options: str) -> None:
     """The result file: figures of the last setting, versions, machine, every run."""
     packages = ("torch", "transformers", "trl", "accelerate")
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(
         json.dumps(
             {
-                "command": f"python benchmarks/grpo_vs_trl.py --threads {threads}",
+                "command": f"python benchmarks/grpo_vs_trl.py {options}",
                 "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "system": platform.platform()},
                 "versions": {"python": platform.python_version()}
                 | {name: importlib.metadata.version(name) for name in packages},
@@ -371,7 +363,11 @@ def write(runs: Sequence[Run], figures: dict[str, tuple[float, str, str]], threa
 def cpu_name() -> str:
     """The processor's name as Linux states it."""
     path = Path("/proc/cpuinfo")
-    names = [line for line in path.read_text().splitlines() if line.startswith("model name")] if path.exists() else []
+    names = (
+        [line for line in path.read_text().splitlines() if line.startswith("model name")]
+        if path.exists()
+        else []
+    )
     return names[0].partition(":")[2].strip() if names else platform.processor()
 
 

@@ -51,6 +51,6 @@ def test_allowed_tokens_are_renormalised_row_by_row() -> None:
 def test_impossible_tokens_are_never_drawn() -> None:
     logits_BV = torch.full((4, 6), -torch.inf)
     logits_BV[:, 3] = 0.0
-    largest = torch.tensor([0.0, 0.5, 1 - 2**-53, 1 - 2**-53], dtype=torch.float64)
+    largest = torch.tensor([0.0, 0.5, 1 - 2**-52, 1 - 2**-52], dtype=torch.float64)
     ids, _ = draw(logits_BV, largest, [None] * 4, 1.0)
     assert ids == [3, 3, 3, 3]

@@ -120,24 +120,22 @@ def plan(spans: Sequence[tuple[int, int, int]], dtype: torch.dtype, device: torc
     """Split a pack into attention calls.
 
     ``spans`` are (slot, first new position, last new position + 1) in pack order; the sequences
-    with one new token must be in order of their slots. Those in consecutive slots are joined into
+    with one new token come first, in order of their slots. Those in consecutive slots are joined into
     one padded call while the padding costs less than the call it saves.
     """
     pieces: list[Piece] = []
     run: list[tuple[int, int]] = []
-    offset = 0
-    waste = 0
+    offset = longest = 0
     for slot, begin, end in spans:
         if end - begin > 1:
-            continue
-        longest = max([end, *(length for _, length in run)])
-        padding = sum(longest - length for _, length in run) + longest - end
-        if run and (slot != run[-1][0] + 1 or padding - waste > CALL_COST):
+            break
+        padding = max(0, end - longest) * len(run) + max(0, longest - end)
+        if run and (slot != run[-1][0] + 1 or padding > CALL_COST):
             pieces.append(_decode_piece(run, offset, dtype, device))
             offset += len(run)
-            run, padding = [], 0
+            run, longest = [], 0
         run.append((slot, end))
-        waste = padding
+        longest = max(longest, end)
     if run:
         pieces.append(_decode_piece(run, offset, dtype, device))
     offset = 0

@@ -109,6 +109,7 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> list[Row]:
         """Admit waiting rows, write at least one token in every row, return the rows that finished."""
+        self._close_gaps()
         newcomers = self._admit()
         self._active.extend(newcomers)
         self._fill_shared(newcomers)
@@ -140,6 +141,15 @@ class Engine:
             self._table.holds(row.slot, prompt)
             fresh.add(row.slot)
         return newcomers
+
+    def _close_gaps(self) -> None:
+        """Move rows into free slots below them, so that neighbours share a call of attention."""
+        for row in sorted(self._active, key=lambda row: -row.slot):
+            target = self._table.move_down(row.slot)
+            if target is None:
+                return
+            self._cache.copy(row.slot, target, row.cached)
+            row.slot = target
 
     def _fill_shared(self, newcomers: Sequence[Row]) -> None:
         """Prefill once each prompt that several newcomers have, then copy it."""

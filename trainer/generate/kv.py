@@ -95,6 +95,14 @@ class SlotTable:
         self.tokens[slot] = ()
         return slot
 
+    def move_down(self, slot: int) -> int | None:
+        """Hand a row of ``slot`` the lowest free slot, if that is below its own."""
+        if not self._free or self._free[0] > slot:
+            return None
+        target = heapq.heapreplace(self._free, slot)
+        self.tokens[target] = self.tokens.pop(slot)
+        return target
+
     def give_back(self, slot: int, session: str, tokens: Sequence[int]) -> None:
         """Keep ``tokens`` of a finished row for the session's next turn (no session: free the slot)."""
         self.tokens[slot] = tokens
@@ -106,7 +114,7 @@ class SlotTable:
     def twin(self, prompt: tuple[int, ...]) -> int | None:
         """Slot that holds, or is about to hold, exactly this prompt."""
         slot = self._prompts.get(prompt)
-        if slot is None or common_prefix(self.tokens[slot], prompt) < len(prompt):
+        if slot is None or common_prefix(self.tokens.get(slot, ()), prompt) < len(prompt):
             return None
         return slot
 
@@ -128,7 +136,11 @@ class SlotTable:
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     """Length of the longest common prefix."""
-    shorter = min(len(left), len(right))
-    if tuple(left[:shorter]) == tuple(right[:shorter]):
-        return shorter
-    return next(i for i in range(shorter) if left[i] != right[i])
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if tuple(left[low:middle]) == tuple(right[low:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low

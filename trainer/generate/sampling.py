@@ -46,7 +46,8 @@ def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> Tensor:
     position_B = np.array(positions, dtype=np.uint64)
     with np.errstate(over="ignore"):
         bits_B = _mix(_mix(seed_B + _GOLDEN) + (position_B + np.uint64(1)) * _GOLDEN)
-    return torch.from_numpy((bits_B >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    # 52 bits: the largest, times any total, stays below that total after rounding.
+    return torch.from_numpy((bits_B >> np.uint64(12)).astype(np.float64) * 2.0**-52)
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -95,10 +96,13 @@ def _pick(logits_BK: Tensor, uniform_B: Tensor, temperature: float) -> tuple[Ten
         chosen_B = logits_BK.argmax(-1)
         logprob_BK = torch.log_softmax(logits_BK, -1)
         return chosen_B, logprob_BK.gather(1, chosen_B[:, None])[:, 0]
-    logprob_BK = torch.log_softmax(logits_BK / temperature, -1)
+    scaled_BK = logits_BK if temperature == 1 else logits_BK / temperature
+    shifted_BK = scaled_BK - scaled_BK.amax(-1, keepdim=True)
     # float64: a float32 sum over a large vocabulary is off by more than a rare token's probability.
-    cumulative_BK = logprob_BK.exp().cumsum(-1, dtype=torch.float64)
-    target_B1 = uniform_B.to(cumulative_BK.device)[:, None] * cumulative_BK[:, -1:]
-    chosen_B1 = torch.searchsorted(cumulative_BK, target_B1, right=True)
-    chosen_B1 = chosen_B1.clamp_(max=logits_BK.shape[1] - 1)
-    return chosen_B1[:, 0], logprob_BK.gather(1, chosen_B1)[:, 0]
+    cumulative_BK = shifted_BK.exp().cumsum(-1, dtype=torch.float64)
+    total_B1 = cumulative_BK[:, -1:]
+    chosen_B1 = torch.searchsorted(
+        cumulative_BK, uniform_B.to(total_B1.device)[:, None] * total_B1, right=True
+    )
+    logprob_B1 = shifted_BK.gather(1, chosen_B1) - total_B1.log()
+    return chosen_B1[:, 0], logprob_B1[:, 0].float()
