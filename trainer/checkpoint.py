@@ -12,7 +12,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -195,14 +196,20 @@ def verify(path: Path) -> None:
 
 
 def _save_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    with _no_progress_bar():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """The bars of transformers would break the terminal's table."""
     from transformers.utils import logging
 
-    # Its progress bar would break the terminal's table.
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        yield
     finally:
         if shown:
             logging.enable_progress_bar()
@@ -218,7 +225,8 @@ def _load_weights(model: torch.nn.Module, folder: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     # from_pretrained undoes what save_pretrained may do to names and layout; plain key loading would not.
-    saved = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    with _no_progress_bar():
+        saved = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     model.load_state_dict(saved.state_dict())
 
 
