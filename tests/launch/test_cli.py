@@ -52,7 +52,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("advantage=gropo", ["advantage=gropo", "Did you mean grpo?", "rloo"]),
         ("experiment=household/memharnes", ["Did you mean household/memharness?"]),
         ("rewards=[outcom]", ["rewards=outcom", "Did you mean outcome?"]),
-        ("rewards.formt.weight=2", ["rewards.formt", "_target_", "Did you mean rewards.format?"]),
+        ("rewards.outcom.weight=2", ["rewards.outcom", "_target_", "Did you mean rewards.outcome?"]),
         ("polcy.x=1", ["polcy", "Did you mean policy?"]),
         ("+train.extra=1", ["+train.extra=1", "neither added nor deleted"]),
         ("~train.steps", ["~train.steps", "neither added nor deleted"]),

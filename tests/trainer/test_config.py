@@ -69,9 +69,9 @@ def test_a_shipped_experiment_is_a_valid_config(experiment: str) -> None:
 def test_the_command_line_wins_over_the_experiment_and_that_over_the_defaults() -> None:
     config = compose_config(["experiment=household/grpo", "train.steps=7"])
     assert config.train.steps == 7
-    assert config.agent.target == "agents.react.React"
-    changed = compose_config(["experiment=household/grpo", "agent=memharness"])
-    assert changed.agent.target == "agents.memharness.MemHarness"
+    assert config.memory.target == "memory.no_memory.NoMemory"
+    changed = compose_config(["experiment=household/grpo", "memory=experience_bank"])
+    assert changed.memory.target == "memory.bank.ExperienceBank"
 
 
 def test_values_get_the_type_of_the_parameter() -> None:
@@ -84,7 +84,7 @@ def test_values_get_the_type_of_the_parameter() -> None:
 
 def test_a_part_of_ones_own_needs_only_its_dotted_path() -> None:
     options = [f"rewards.mine._target_={PARTS}.Short", "rewards.mine.limit=5", "rewards.mine.unit=turns"]
-    config = compose_config(options)
+    config = compose_config(["rewards=[outcome,format]", *options])
     assert list(config.rewards) == ["outcome", "format", "mine"]
     reward = config.rewards["mine"].build()
     assert isinstance(reward, Short)
