@@ -66,7 +66,7 @@ def main() -> None:
     if not options.quick:
         _write(runs, figures)
     for name, (value, unit, target) in figures.items():
-        print(f"FIGURE {name} {value:.4g} {unit} target {target}")
+        print(f"FIGURE {name} {value:.{0 if value >= 100 else 3}f} {unit} target {target}")
 
 
 def _tasks(world: HouseholdWorld, count: int, quick: bool) -> Sequence[Task]:
