@@ -38,7 +38,7 @@ def test_a_prompt_longer_than_the_context(capsys: pytest.CaptureFixture[str]) ->
 
 def test_an_empty_task_list(capsys: pytest.CaptureFixture[str], run_dir: Path) -> None:
     (run_dir / "games" / "train").mkdir(parents=True)
-    message = refused(capsys, "train", "env=household_games", "env.data=games")
+    message = refused(capsys, "train", "env=household_games", "env.data=games", "engine.processes=1")
     assert "games/train" in message
     assert "game.tw-pddl" in message
     assert not (run_dir / "runs").exists()
@@ -55,7 +55,7 @@ def test_a_truncated_game_file(capsys: pytest.CaptureFixture[str], run_dir: Path
         file = run_dir / "games" / split / "pick_and_place_simple-Mug-None-Shelf-1" / "trial" / "game.tw-pddl"
         file.parent.mkdir(parents=True)
         file.write_text('{"pddl_domain": "(define (domain alfred) (:requ')
-    message = refused(capsys, "train", "env=household_games", "env.data=games")
+    message = refused(capsys, "train", "env=household_games", "env.data=games", "engine.processes=1")
     assert "game.tw-pddl" in message
     assert "expected" in message
     assert not (run_dir / "runs").exists()
@@ -65,7 +65,7 @@ def test_a_model_folder_without_tokenizer(capsys: pytest.CaptureFixture[str], ru
     (run_dir / "model").mkdir()
     (run_dir / "model" / "config.json").write_text('{"model_type": "qwen2"}')
     (run_dir / "model" / "model.safetensors").write_bytes(b"")
-    message = refused(capsys, "train", "policy=hf", f"policy.model.model={run_dir / 'model'}")
+    message = refused(capsys, "train", "engine.processes=1", "policy=hf", f"policy.model.model={run_dir / 'model'}")
     assert "has no tokenizer" in message
     assert "tokenizer.json" in message
     assert not (run_dir / "runs").exists()
