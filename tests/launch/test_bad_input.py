@@ -65,7 +65,8 @@ def test_a_model_folder_without_tokenizer(capsys: pytest.CaptureFixture[str], ru
     (run_dir / "model").mkdir()
     (run_dir / "model" / "config.json").write_text('{"model_type": "qwen2"}')
     (run_dir / "model" / "model.safetensors").write_bytes(b"")
-    message = refused(capsys, "train", "engine.processes=1", "policy=hf", f"policy.model.model={run_dir / 'model'}")
+    model = f"policy.model.model={run_dir / 'model'}"
+    message = refused(capsys, "train", "engine.processes=1", "policy=hf", model)
     assert "has no tokenizer" in message
     assert "tokenizer.json" in message
     assert not (run_dir / "runs").exists()
