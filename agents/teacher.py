@@ -29,8 +29,9 @@ class HouseholdTeacher:
     """The household expert as a teacher of bare answers, for all stages of MemHarness.
 
     ``knowledge``: ``seen`` explores and knows only what the agent saw, ``full`` knows the house.
-    ``randomness`` perturbs the order of its search. Queries ask for the goal. Reconstruction keeps the commands of the first remembered workflow that
-    name an object of the goal, when the present house has the receptacles they name; else it rejects.
+    ``randomness`` perturbs the order of its search. Queries ask for the goal. Reconstruction keeps
+    which object to take where from the first remembered workflow that takes an object of the goal,
+    when the present house has that sort of receptacle; else it rejects.
     """
 
     def __init__(self, knowledge: Knowledge = "seen", randomness: float = 0.0) -> None:
@@ -52,7 +53,7 @@ class HouseholdTeacher:
 
 
 def _reconstruct(prompt: str, goal: str, opening: str) -> str:
-    """What of the remembered workflow fits: ``take mug from shelf`` if a mug is wanted and a shelf is here."""
+    """What of the remembered workflow fits: ``mug shelf`` if a mug is wanted and a shelf is here."""
     remembered = prompt.rpartition("memory ")[2]
     wanted = set(goal.rstrip(".").split())
     for command in re.findall(r"take (\w+) (?:from )?(\w+)", remembered):

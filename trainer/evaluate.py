@@ -95,9 +95,7 @@ def evaluate(
         groups = rollout(
             mine, agent=agent, world=world, memory=memory, policy=policy, group_size=1, seed=seed
         )
-    by_task = {
-        group[0].task.task_id: group[0] for of_rank in engine.gather(groups) for group in of_rank
-    }
+    by_task = {group[0].task.task_id: group[0] for of_rank in engine.gather(groups) for group in of_rank}
     played = [by_task[task.task_id] for task in tasks]
     return summarise(played, tasks[0].split, temperature), played
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
+from trainer.build import Parts
 from trainer.config import Config
 from trainer.memory_update import update_memory
-from trainer.metrics import Played, step_metrics
-from trainer.build import Parts
+from trainer.metrics import Played
 from trainer.record import Record
 from trainer.rollout import hashed_seed, rollout
 from trainer.samples import train_samples
@@ -42,9 +42,12 @@ def grpo(config: Config, parts: Parts, updater: Updater, record: Record, done: i
         played_s = time.perf_counter() - started
 
         reports = score_groups(parts.rewards, groups, train.max_failed_share)
-        played = [Played(group, report, parts.estimator(group, report)) for group, report in zip(groups, reports)]
+        advantages = map(parts.estimator, groups, reports)
+        played = [Played(*one) for one in zip(groups, reports, advantages, strict=True)]
         samples = [
-            sample for p in played for sample in train_samples(p.group, p.advantages, kl_on_tied=train.kl_on_tied)
+            sample
+            for p in played
+            for sample in train_samples(p.group, p.advantages, kl_on_tied=train.kl_on_tied)
         ]
         update = updater.update(samples)
         policy.version += 1

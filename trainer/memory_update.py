@@ -31,7 +31,8 @@ def update_memory(
     writes: all episodes of the step had read the snapshot taken before it.
     """
     mine = _reads(groups)
-    proposed, faults = _distil(groups, distiller, policy, share, seed) if distiller else ([], 0)
+    learns = distiller is not None and bank.writable
+    proposed, faults = _distil(groups, distiller, policy, share, seed) if learns else ([], 0)
     counts: Counter[str] = Counter()
     for reads, success in (read for of_rank in engine.gather(mine) for read in of_rank):
         counts.update(bank.record(reads, success).metrics())

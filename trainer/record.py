@@ -25,7 +25,9 @@ from trainer.update import Updater
 class Record:
     """Writes the run folder. Every rank calls it at the same points; rank 0 alone writes."""
 
-    def __init__(self, config: Config, parts: Parts, folder: RunFolder | None, loggers: Loggers | None) -> None:
+    def __init__(
+        self, config: Config, parts: Parts, folder: RunFolder | None, loggers: Loggers | None
+    ) -> None:
         self._config = config
         self._parts = parts
         self._folder = folder
@@ -33,7 +35,9 @@ class Record:
         self._rollouts = RolloutLog(folder.rollouts_path, parts.policy.tokenizer) if folder else None
         self.alarms = Alarms()
 
-    def row(self, kind: str, phase: str, step: int, values: Mapping[str, Any], timing: Mapping[str, float]) -> None:
+    def row(
+        self, kind: str, phase: str, step: int, values: Mapping[str, Any], timing: Mapping[str, float]
+    ) -> None:
         """One row in metrics.jsonl and every further logger."""
         if self._loggers is not None:
             self._loggers.log(MetricRow(kind, phase, step, values, timing))
@@ -103,7 +107,10 @@ class Record:
                 TrainState(
                     phase,
                     step,
-                    extras={"policy_version": self._parts.policy.version, "skipped_in_row": updater.skipped_in_row},
+                    extras={
+                        "policy_version": self._parts.policy.version,
+                        "skipped_in_row": updater.skipped_in_row,
+                    },
                 ),
                 model=self._parts.policy.model,
                 tokenizer=self._parts.policy.tokenizer,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -34,7 +33,9 @@ def train(config: Config) -> None:
     saved = load_checkpoint(resume_from) if resume_from else None
     if folder and saved:
         folder.rewind(saved.logs)
-    loggers = Loggers(folder.path, config.resolved, parts.loggers, resumed=saved is not None) if folder else None
+    loggers = (
+        Loggers(folder.path, config.resolved, parts.loggers, resumed=saved is not None) if folder else None
+    )
     record = Record(config, parts, folder, loggers)
     try:
         _phases(config, parts, record, saved)
@@ -70,7 +71,12 @@ def make_updater(config: Config, parts: Parts, phase: str) -> Updater:
         rate, warmup, steps, decay = config.sft.learning_rate, config.sft.steps // 20, config.sft.steps, True
         loss, temperature = LossConfig(surrogate="sft"), 1.0
     else:
-        rate, warmup, steps, decay = config.train.learning_rate, config.train.warmup_steps, config.train.steps, False
+        rate, warmup, steps, decay = (
+            config.train.learning_rate,
+            config.train.warmup_steps,
+            config.train.steps,
+            False,
+        )
         loss, temperature = parts.loss, parts.policy.sampling.temperature
     trained = [p for p in parts.policy.model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, betas=(0.9, 0.95), weight_decay=config.train.weight_decay)
@@ -79,7 +85,9 @@ def make_updater(config: Config, parts: Parts, phase: str) -> Updater:
         optimizer,
         parts.engine,
         loss,
-        UpdateConfig(max_tokens=config.train.tokens_per_micro_batch, max_grad_norm=config.train.max_grad_norm),
+        UpdateConfig(
+            max_tokens=config.train.tokens_per_micro_batch, max_grad_norm=config.train.max_grad_norm
+        ),
         temperature=temperature,
         scheduler=LambdaLR(optimizer, _schedule(warmup, steps, decay)),
         reference=Reference(parts.policy.model) if loss.kl_coef > 0 else None,

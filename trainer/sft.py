@@ -14,7 +14,7 @@ from trainer.build import Parts
 from trainer.config import Config, SFTConfig
 from trainer.generate.scripted import ScriptedPolicy
 from trainer.memory_update import update_memory
-from trainer.record import Record, update_values
+from trainer.record import Record
 from trainer.rollout import hashed_seed, rollout
 from trainer.samples import train_samples
 from trainer.tasks import tasks_of_step

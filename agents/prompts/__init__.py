@@ -1,4 +1,4 @@
-"""Prompt sets: one folder of Jinja templates per agent, with a ``prompts.yaml`` that says how they are used."""
+"""Prompt sets: a folder of Jinja templates per agent, with a ``prompts.yaml`` that says how to use them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,26 @@ HERE = Path(__file__).parent
 OUTPUTS = ("tagged", "bare")
 
 _FILLER = frozenset(
-    "a an the you your and is are of it see at to in on from using looking quickly around middle room arrive up"
-    " welcome textworld alfred".split()
+    {
+        "a",
+        "an",
+        "the",
+        "you",
+        "your",
+        "and",
+        "is",
+        "are",
+        "of",
+        "it",
+        "see",
+        "at",
+        "to",
+        "in",
+        "on",
+        "from",
+        "up",
+    }
+    | {"using", "looking", "quickly", "around", "middle", "room", "arrive", "welcome", "textworld", "alfred"}
 )
 
 

@@ -14,6 +14,7 @@ from memory.bank import ExperienceBank
 from memory.no_memory import NoMemory
 from memory.retrieval import HashedEmbedder
 from memory.types import NewEntry
+from rewards.base import RewardReport
 from tests.agents.worlds import LIGHT, LightWorld
 from trainer.advantage import grpo
 from trainer.generate.scripted import ScriptedPolicy
@@ -21,10 +22,11 @@ from trainer.rollout import rollout
 from trainer.samples import train_samples
 from trainer.tiny import build_tokenizer
 from trainer.types import TrainSample
-from rewards.base import RewardReport
 
-REMEMBERED = "remembered text: use lamp"
-TOKENIZER = build_tokenizer(["go to lamp use lamp wait guidance query memory none You are in a dark room"] * 2)
+REMEMBERED = "remembered words use lamp"
+TOKENIZER = build_tokenizer(
+    ["go to lamp use lamp wait guidance query memory none You are in a dark room"] * 2
+)
 
 Script = Callable[[str, str], str]
 
