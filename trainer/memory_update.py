@@ -31,8 +31,10 @@ def update_memory(
     writes: all episodes of the step had read the snapshot taken before it.
     """
     mine = _reads(groups)
-    learns = distiller is not None and bank.writable
-    proposed, faults = _distil(groups, distiller, policy, share, seed) if learns else ([], 0)
+    proposed: list[NewEntry] = []
+    faults = 0
+    if distiller is not None and bank.writable:
+        proposed, faults = _distil(groups, distiller, policy, share, seed)
     counts: Counter[str] = Counter()
     for reads, success in (read for of_rank in engine.gather(mine) for read in of_rank):
         counts.update(bank.record(reads, success).metrics())
