@@ -8,22 +8,22 @@ of metrics.jsonl after the warm start and after the last update.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from benchmarks.machine import machine, versions
+from figures import Figures, print_figures, write_result
+
 from trainer.logging import EVAL, read_metrics
 from trainer.statistics import mean_interval
 
-RESULT = Path(__file__).parent / "results" / "household_memharness.json"
 TARGETS = {"sampled_t1": 25.0, "greedy": 15.0}
 QUICK = ["train.steps=2", "train.tasks_per_step=2", "sft.steps=10", "sft.episodes=64", "evaluation.tasks=6"]
 
 
-def run(seed: int, folder: Path, extra: list[str]) -> dict[str, object]:
+def run(seed: int, folder: Path, extra: list[str]) -> dict[str, Any]:
     """One training run; success in percent by evaluation name, at the start and at the end."""
     command = [sys.executable, "-m", "launch.cli", "train", "experiment=household/memharness"]
     command += [f"run.seed={seed}", f"run.dir={folder}", f"run.name=seed{seed}", *extra]
@@ -47,40 +47,45 @@ def run(seed: int, folder: Path, extra: list[str]) -> dict[str, object]:
     }
 
 
-def summarise(runs: list[dict[str, object]]) -> dict[str, dict[str, object]]:
-    """Mean gain in percentage points with its 95 % interval over seeds, for each evaluation."""
-    figures: dict[str, dict[str, object]] = {}
+def gains(runs: list[dict[str, Any]]) -> tuple[Figures, dict[str, Any]]:
+    """Mean gain in percentage points of each evaluation, and its values and 95 % interval over seeds."""
+    figures, detail = {}, {}
     for name, target in TARGETS.items():
-        of_runs = [r["success"][name] for r in runs]  # type: ignore[index]
-        gains = [s["end"] - s["start"] for s in of_runs]
-        mean, low, high = mean_interval(gains) if len(gains) > 1 else (gains[0], gains[0], gains[0])
-        figures[f"gain_{name}"] = {
-            "value": mean,
-            "unit": "points",
-            "target": f">= {target:g}",
-            "interval95": [low, high],
+        of_runs = [run["success"][name] for run in runs]
+        each = [s["end"] - s["start"] for s in of_runs]
+        mean, low, high = mean_interval(each) if len(each) > 1 else (each[0], each[0], each[0])
+        figures[f"gain_{name}"] = (mean, "points", f">= {target:g}")
+        detail[name] = {
             "start": [s["start"] for s in of_runs],
             "end": [s["end"] for s in of_runs],
+            "gain": each,
+            "gain_mean": mean,
+            "gain_interval95": [low, high],
         }
-    return figures
+    return figures, detail
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few updates of one seed; writes nothing")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", type=Path, default=Path("runs/household_memharness"))
     parser.add_argument("overrides", nargs="*", help="further options of memgrpo train")
-    arguments = parser.parse_args()
-    seeds = arguments.seeds[:1] if arguments.quick else arguments.seeds
-    folder = arguments.runs / "quick" if arguments.quick else arguments.runs
-    runs = [run(seed, folder, [*(QUICK if arguments.quick else []), *arguments.overrides]) for seed in seeds]
-    figures = summarise(runs)
-    if not arguments.quick:
-        record = {"machine": machine(), "versions": versions(), "runs": runs, "figures": figures}
-        RESULT.write_text(json.dumps(record, indent=1) + "\n")
-    for name, figure in figures.items():
-        print(f"FIGURE {name} {figure['value']:.1f} {figure['unit']} target {figure['target']}")
+    options = parser.parse_args()
+    seeds = options.seeds[:1] if options.quick else options.seeds
+    folder = options.runs / "quick" if options.quick else options.runs
+    runs = [run(seed, folder, [*(QUICK if options.quick else []), *options.overrides]) for seed in seeds]
+    figures, detail = gains(runs)
+    if not options.quick:
+        write_result(
+            "household_memharness",
+            "python benchmarks/household_memharness.py",
+            ("torch", "transformers"),
+            figures,
+            runs,
+            success_percent=detail,
+        )
+    print_figures(figures)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,7 @@ $MEMGRPO_DATA or ../shared/data, unpacked into the cache on first use).
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import json
 import os
-import platform
 import random
 import statistics
 import time
@@ -21,12 +18,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from figures import print_figures, write_result
+
 from envs.household import HouseholdWorld
 from envs.household.oracle import OfficialGame, random_command
 from envs.types import Task
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULT = ROOT / "benchmarks" / "results" / "household_vs_alfworld.json"
 QUICK_SECONDS = 30.0
 FEWEST_COMMANDS = 3
 OUR_REPEATS = 40
@@ -66,9 +64,15 @@ def main() -> None:
         print(_line(runs[-1]), flush=True)
     figures = _figures(runs)
     if not options.quick:
-        _write(runs, figures)
-    for name, (value, unit, target) in figures.items():
-        print(f"FIGURE {name} {value:.{0 if value >= 100 else 3}f} {unit} target {target}")
+        write_result(
+            "household_vs_alfworld",
+            "python benchmarks/household_vs_alfworld.py",
+            ("alfworld", "textworld", "fast-downward-textworld"),
+            figures,
+            [asdict(run) for run in runs],
+            unit="CPU seconds of one process; steps: sum over the commands of a game",
+        )
+    print_figures(figures)
 
 
 def _tasks(world: HouseholdWorld, count: int, quick: bool) -> Sequence[Task]:
@@ -161,37 +165,6 @@ def _line(run: Run) -> str:
         f"reset {run.official_reset:.2f} s, {1000 * run.our_reset:.3f} ms; "
         f"load {run.official_load:.2f} s, {1000 * run.our_load:.1f} ms"
     )
-
-
-def _write(runs: Sequence[Run], figures: dict[str, tuple[float, str, str]]) -> None:
-    packages = ("alfworld", "textworld", "fast-downward-textworld")
-    result = {
-        "command": "python benchmarks/household_vs_alfworld.py",
-        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.system()},
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in packages},
-        },
-        "unit": "CPU seconds of one process; steps: sum over the commands of a game",
-        "figures": {
-            name: {"value": value, "unit": unit, "target": target}
-            for name, (value, unit, target) in figures.items()
-        },
-        "runs": [asdict(run) for run in runs],
-    }
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = RESULT.with_suffix(".part")
-    unfinished.write_text(json.dumps(result, indent=1) + "\n")
-    os.replace(unfinished, RESULT)
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ def load_tiny(
     hidden_size: int = 128,
     layers: int = 4,
     heads: int = 4,
+    kv_heads: int = 2,
     context_length: int = 1024,
     vocab_size: int = 1024,
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
@@ -43,6 +44,7 @@ def load_tiny(
         hidden_size=hidden_size,
         layers=layers,
         heads=heads,
+        kv_heads=kv_heads,
         context_length=context_length,
         seed=seed,
     )
@@ -90,6 +92,7 @@ def build_model(
     hidden_size: int,
     layers: int,
     heads: int,
+    kv_heads: int = 2,
     context_length: int,
     seed: int,
 ) -> LlamaForCausalLM:
@@ -105,7 +108,7 @@ def build_model(
         intermediate_size=3 * hidden_size,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        num_key_value_heads=heads,
+        num_key_value_heads=kv_heads,
         head_dim=hidden_size // heads,
         max_position_embeddings=context_length,
         tie_word_embeddings=True,
