@@ -19,7 +19,7 @@ from trainer.record import Record, stateful
 from trainer.report import build_report
 from trainer.rng import restore_rng, seed_everything
 from trainer.run_folder import RunFolder
-from trainer.sft import sft
+from trainer.sft import demonstrate, sft
 from trainer.update import UpdateConfig, Updater
 
 
@@ -52,9 +52,11 @@ def train(config: Config) -> None:
 def _phases(config: Config, parts: Parts, record: Record, saved: Checkpoint | None) -> None:
     """SFT unless it is done, the starting evaluation, GRPO."""
     if config.sft is not None and (saved is None or saved.state.phase == "sft"):
+        # Played before anything is restored: demonstrations start from an empty memory, resumed or not.
+        demonstrations = demonstrate(config, parts)
         updater = make_updater(config, parts, phase="sft")
         done = _restore(saved, parts, updater, record)
-        sft(config, parts, updater, record, done)
+        sft(config, parts, updater, record, demonstrations, done)
         saved = None
     updater = make_updater(config, parts, phase="grpo")
     done = _restore(saved, parts, updater, record)

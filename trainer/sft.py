@@ -58,13 +58,16 @@ def demonstrate(config: Config, parts: Parts) -> list[Trajectory]:
     return played
 
 
-def sft(config: Config, parts: Parts, updater: Updater, record: Record, done: int) -> None:
+def sft(
+    config: Config,
+    parts: Parts,
+    updater: Updater,
+    record: Record,
+    demonstrations: Sequence[Trajectory],
+    done: int,
+) -> None:
     """Supervised updates ``done`` to ``config.sft.steps`` on demonstrations of won episodes."""
     assert config.sft is not None
-    memory_before = parts.memory.state_dict()
-    demonstrations = demonstrate(config, parts)
-    if done:
-        parts.memory.load_state_dict(memory_before)
     rows = [row for t in demonstrations if t.outcome.success for row in supervised_rows(t, config.sft)]
     tokens = config.sft.tokens_per_batch // parts.engine.world_size
     plan = batches(rows, config.sft.steps, tokens, config.run.seed)
