@@ -54,3 +54,20 @@ def test_impossible_tokens_are_never_drawn() -> None:
     largest = torch.tensor([0.0, 0.5, 1 - 2**-52, 1 - 2**-52], dtype=torch.float64)
     ids, _ = draw(logits_BV, largest, [None] * 4, 1.0)
     assert ids == [3, 3, 3, 3]
+
+
+def test_a_large_vocabulary_is_drawn_by_the_inverse_of_its_running_sum() -> None:
+    draws = torch.Generator().manual_seed(0)
+    logits_BV = torch.randn(500, 1000, generator=draws) * 3
+    logits_BV[:, 100:400] = -torch.inf
+    logits_BV[:, -50:] = -torch.inf
+    uniform_B = torch.rand(500, generator=draws, dtype=torch.float64)
+    uniform_B[0] = 0.0
+    uniform_B[1] = 1 - 2**-52
+    ids, logprobs = draw(logits_BV, uniform_B, [None] * 500, 1.0)
+    plain_BV = torch.log_softmax(logits_BV.double(), -1)
+    sums_BV = plain_BV.exp().cumsum(-1)
+    after_B = sums_BV[torch.arange(500), ids]
+    before_B = after_B - plain_BV[torch.arange(500), ids].exp()
+    assert ((before_B - 1e-6 < uniform_B) & (uniform_B < after_B + 1e-6)).all()
+    assert (torch.tensor(logprobs) - plain_BV[torch.arange(500), ids]).abs().max() < 1e-5

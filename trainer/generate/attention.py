@@ -59,7 +59,7 @@ def slot_attention(
     slots: Pack | None = None,
     **unused: Any,
 ) -> tuple[Tensor, None]:
-    """Store the new keys and values in their slots, then attend piece by piece.
+    """`attend` as transformers calls it.
 
     ``query`` (1, H, N, D), ``key`` and ``value`` (1, K, N, D); returns (1, N, H, D).
     """
@@ -67,20 +67,27 @@ def slot_attention(
         raise ValueError(
             "the sampler's attention was called by a training pass; train with 'sdpa' or 'eager'"
         )
-    query_NHD = query[0].transpose(0, 1).contiguous()
-    keys, values = slots.cache.layer(module.layer_idx, key[0].transpose(0, 1))
-    keys[slots.slot_N, :, slots.position_N] = key[0].transpose(0, 1)
-    values[slots.slot_N, :, slots.position_N] = value[0].transpose(0, 1)
-    heads, kv_heads, dim = query.shape[1], key.shape[1], query.shape[3]
-    out_NHD = torch.empty_like(query_NHD)
-    for piece in slots.pieces:
+    query_NHD, key_NKD, value_NKD = (part[0].transpose(0, 1) for part in (query, key, value))
+    return attend(slots, module.layer_idx, query_NHD, key_NKD, value_NKD, scaling)[None], None
+
+
+def attend(
+    pack: Pack, layer: int, query_NHD: Tensor, key_NKD: Tensor, value_NKD: Tensor, scaling: float | None
+) -> Tensor:
+    """Store the new keys and values of a layer in their slots, then attend piece by piece: (N, H, D)."""
+    keys, values = pack.cache.layer(layer, key_NKD)
+    keys[pack.slot_N, :, pack.position_N] = key_NKD
+    values[pack.slot_N, :, pack.position_N] = value_NKD
+    (_, heads, dim), kv_heads = query_NHD.shape, key_NKD.shape[1]
+    out_NHD = torch.empty(query_NHD.shape, dtype=query_NHD.dtype, device=query_NHD.device)
+    for piece in pack.pieces:
         span = slice(piece.slot, piece.slot + piece.slots)
         k = keys[span, :, : piece.length]
         v = values[span, :, : piece.length]
         rows = query_NHD[piece.first : piece.last]
         if piece.slots == rows.shape[0]:
             # One token a sequence: heads that share keys become the query axis, so keys are read once.
-            q = rows.view(-1, kv_heads, heads // kv_heads, dim)
+            q = rows.reshape(-1, kv_heads, heads // kv_heads, dim)
             got = scaled_dot_product_attention(q, k, v, attn_mask=piece.bias, scale=scaling)
             out_NHD[piece.first : piece.last] = got.view(-1, heads, dim)
             continue
@@ -94,7 +101,7 @@ def slot_attention(
             enable_gqa=heads != kv_heads,
         )
         out_NHD[piece.first : piece.last] = got[0].transpose(0, 1)
-    return out_NHD[None], None
+    return out_NHD
 
 
 AttentionInterface.register(IMPLEMENTATION, slot_attention)

@@ -19,6 +19,7 @@ from agents.types import GenerationRequest
 from trainer.generate.attention import Pack, plan, slot_attention_of
 from trainer.generate.choices import ChoiceTries, Constraint
 from trainer.generate.kv import SlotCache, SlotTable, common_prefix
+from trainer.generate.lean import LeanForward, lean_forward
 from trainer.generate.sampling import Sampling, draw, uniforms
 
 TOKENS_PER_PASS = 2048
@@ -73,6 +74,8 @@ class Engine:
         self._table = SlotTable(self._cache)
         self._waiting: list[Row] = []
         self._active: list[Row] = []
+        self._lean: LeanForward | None = None
+        self._read_weights = True
 
     @property
     def busy(self) -> bool:
@@ -95,6 +98,8 @@ class Engine:
                 "update the weights between rollouts"
             )
         self._table.clear()
+        self._lean = None
+        self._read_weights = True
 
     def running(self) -> AbstractContextManager[None]:
         """Wrap all steps in this; it readies the model for decoding and restores it."""
@@ -190,19 +195,27 @@ class Engine:
             ids.extend(row.tokens[row.cached : end])
             slots.extend([row.slot] * (end - row.cached))
             positions.extend(range(row.cached, end))
-        position_N = torch.tensor(positions, device=device)
         spans = [(row.slot, row.cached, end) for row, end in rows]
         pack = Pack(
             cache=self._cache,
             slot_N=torch.tensor(slots, device=device),
-            position_N=position_N,
+            position_N=torch.tensor(positions, device=device),
             pieces=plan(spans, self._model.dtype, device),
         )
+        keep_B = torch.tensor(keep, dtype=torch.long, device=device)
+        return self._logits(torch.tensor(ids, device=device), pack, keep_B)
+
+    def _logits(self, ids_N: Tensor, pack: Pack, keep_B: Tensor) -> Tensor:
+        if self._read_weights:
+            self._lean = lean_forward(self._model)
+            self._read_weights = False
+        if self._lean is not None:
+            return self._lean(ids_N, pack, keep_B)
         output = self._model(
-            input_ids=torch.tensor([ids], device=device),
-            position_ids=position_N[None],
+            input_ids=ids_N[None],
+            position_ids=pack.position_N[None],
             use_cache=False,
-            logits_to_keep=torch.tensor(keep or [0], device=device),
+            logits_to_keep=keep_B,
             slots=pack,
         )
         logits_BV: Tensor = output.logits[0]

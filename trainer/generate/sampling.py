@@ -9,10 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+_BLOCK = 128
+"""Columns whose masses are summed before a token is looked for among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +100,31 @@ def _pick(logits_BK: Tensor, uniform_B: Tensor, temperature: float) -> tuple[Ten
         logprob_BK = torch.log_softmax(logits_BK, -1)
         return chosen_B, logprob_BK.gather(1, chosen_B[:, None])[:, 0]
     scaled_BK = logits_BK if temperature == 1 else logits_BK / temperature
-    shifted_BK = scaled_BK - scaled_BK.amax(-1, keepdim=True)
-    # float64: a float32 sum over a large vocabulary is off by more than a rare token's probability.
-    cumulative_BK = shifted_BK.exp().cumsum(-1, dtype=torch.float64)
-    total_B1 = cumulative_BK[:, -1:]
-    chosen_B1 = torch.searchsorted(
-        cumulative_BK, uniform_B.to(total_B1.device)[:, None] * total_B1, right=True
-    )
-    logprob_B1 = shifted_BK.gather(1, chosen_B1) - total_B1.log()
+    top_B1 = scaled_BK.amax(-1, keepdim=True)
+    chosen_B1, total_B1 = _invert((scaled_BK - top_B1).exp_(), uniform_B.to(logits_BK.device)[:, None])
+    logprob_B1 = scaled_BK.gather(1, chosen_B1) - top_B1 - total_B1.log()
     return chosen_B1[:, 0], logprob_B1[:, 0].float()
+
+
+def _invert(mass_BK: Tensor, uniform_B1: Tensor) -> tuple[Tensor, Tensor]:
+    """Column where the running sum of ``mass_BK`` passes the uniform's share of the total, and the total.
+
+    First the block of columns, then the column in it: running sums in float64 (in float32 they are
+    off by more than a rare token's probability) are slow, and only one block's are needed.
+    """
+    rows, width = len(mass_BK), min(_BLOCK, mass_BK.shape[1])
+    mass_BNW = pad(mass_BK, (0, -mass_BK.shape[1] % width)).view(rows, -1, width)
+    size_BN = mass_BNW.sum(-1).double()
+    upto_BN = size_BN.cumsum(-1)
+    total_B1 = upto_BN[:, -1:]
+    target_B1 = uniform_B1 * total_B1
+    block_B1 = torch.searchsorted(upto_BN, target_B1, right=True)
+    size_B1 = size_BN.gather(1, block_B1)
+    share_B1 = (target_B1 - upto_BN.gather(1, block_B1) + size_B1) / size_B1
+    inner_BW = mass_BNW[torch.arange(rows, device=mass_BK.device), block_B1[:, 0]].cumsum(
+        -1, dtype=torch.float64
+    )
+    # Below one, so that the column found is never behind the last one of any mass.
+    share_B1 = share_B1.clamp(0.0, 1.0 - 2.0**-52)
+    column_B1 = torch.searchsorted(inner_BW, share_B1 * inner_BW[:, -1:], right=True)
+    return block_B1 * width + column_B1, total_B1
