@@ -19,7 +19,7 @@ from figures import Figures, print_figures, write_result
 from trainer.logging import EVAL, read_metrics
 from trainer.statistics import mean_interval
 
-TARGETS = {"sampled_t1": 25.0, "greedy": 15.0}
+TARGETS = {"sampled_t1.3": 25.0, "greedy": 15.0}
 QUICK = ["train.steps=2", "train.tasks_per_step=2", "sft.steps=10", "sft.episodes=64", "evaluation.tasks=6"]
 
 

@@ -46,7 +46,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Outcome of one action. ``reward`` is the world's own; ``valid`` is False for a refused command."""
+    """Outcome of one action. ``reward`` is the world's own; ``valid`` is False for a refused command.
+
+    ``info["progress"]``, where a world can tell, is the share of the goal that holds, in [0, 1].
+    """
 
     observation: Observation
     reward: float

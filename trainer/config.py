@@ -47,6 +47,9 @@ class TrainConfig:
     learning_rate: float = option(1e-6, "peak learning rate of AdamW")
     weight_decay: float = option(0.0, "decoupled weight decay")
     warmup_steps: int = option(0, "updates over which the learning rate rises from 0")
+    final_learning_rate: float = option(
+        1.0, "share of the learning rate left at the last update, falling linearly"
+    )
     max_grad_norm: float = option(1.0, "gradient norm above which gradients are scaled down")
     tokens_per_micro_batch: int = option(16384, "padded tokens that go through the model at once")
     kl_on_tied: bool = option(True, "keep the KL term of groups whose rewards are all equal")

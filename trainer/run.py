@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -68,18 +68,19 @@ def _phases(config: Config, parts: Parts, record: Record, saved: Checkpoint | No
 
 def make_updater(config: Config, parts: Parts, phase: str) -> Updater:
     """Optimiser, schedule and loss of a phase: ``sft`` or ``grpo``."""
+    train, sft_config = config.train, config.sft
     if phase == "sft":
-        assert config.sft is not None
-        rate, warmup, steps, decay = config.sft.learning_rate, config.sft.steps // 20, config.sft.steps, True
-        loss, temperature = LossConfig(surrogate="sft"), 1.0
-    else:
-        rate, warmup, steps, decay = (
-            config.train.learning_rate,
-            config.train.warmup_steps,
-            config.train.steps,
-            False,
+        assert sft_config is not None
+        rate, steps, loss, temperature = (
+            sft_config.learning_rate,
+            sft_config.steps,
+            LossConfig(surrogate="sft"),
+            1.0,
         )
-        loss, temperature = parts.loss, parts.policy.sampling.temperature
+        schedule = _schedule(steps // 20, steps, 0.1)
+    else:
+        rate, loss, temperature = train.learning_rate, parts.loss, parts.policy.sampling.temperature
+        schedule = _schedule(train.warmup_steps, train.steps, train.final_learning_rate)
     trained = [p for p in parts.policy.model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, betas=(0.9, 0.95), weight_decay=config.train.weight_decay)
     return Updater(
@@ -91,18 +92,18 @@ def make_updater(config: Config, parts: Parts, phase: str) -> Updater:
             max_tokens=config.train.tokens_per_micro_batch, max_grad_norm=config.train.max_grad_norm
         ),
         temperature=temperature,
-        scheduler=LambdaLR(optimizer, _schedule(warmup, steps, decay)),
+        scheduler=LambdaLR(optimizer, schedule),
         reference=Reference(parts.policy.model) if loss.kl_coef > 0 else None,
     )
 
 
-def _schedule(warmup: int, steps: int, decay: bool) -> Any:
-    """Linear rise over ``warmup`` updates, then constant, or falling linearly to a tenth."""
+def _schedule(warmup: int, steps: int, final: float) -> Callable[[int], float]:
+    """Linear rise over ``warmup`` updates, then a linear fall to the share ``final`` at the last one."""
 
     def factor(step: int) -> float:
         if step < warmup:
             return (step + 1) / warmup
-        return 1.0 - 0.9 * (step - warmup) / max(steps - warmup, 1) if decay else 1.0
+        return 1.0 - (1.0 - final) * (step - warmup) / max(steps - warmup, 1)
 
     return factor
 

@@ -17,6 +17,7 @@ from envs.household.errors import GameDataError
 from envs.household.game import Game, GameFacts
 from envs.household.generate import Settings, draw_layout, generate_game
 from envs.household.plan import plan
+from envs.household.progress import goal_progress
 from envs.household.vocabulary import KIND_ROOMS, TASK_KINDS
 from envs.types import Observation, StepResult, Task
 
@@ -52,7 +53,8 @@ class HouseholdEnv:
         observation = Observation(
             reply if reply is not None else NOTHING_HAPPENS, state.admissible, self._info
         )
-        return StepResult(observation, float(won), won, won, valid)
+        info = {"progress": 1.0 if won else goal_progress(state)}
+        return StepResult(observation, float(won), won, won, valid, info)
 
     def gold(self, task: Task) -> tuple[str, ...]:
         """Shortest commands that win ``task``."""

@@ -102,7 +102,11 @@ def test_the_lock_of_a_live_process_holds_and_dies_with_it(tmp_path: Path) -> No
     """)
     repository = Path(__file__).parents[2]
     writer = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=repository
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=repository,
     )
     assert writer.stdout is not None
     orphan = int(writer.stdout.readline())
