@@ -97,11 +97,14 @@ def build_model(
     seed: int,
 ) -> LlamaForCausalLM:
     """A Llama-type model with random weights fixed by ``seed``, in float32."""
-    if hidden_size % heads:
-        raise ValueError(
-            f"policy.hidden_size={hidden_size} is not divisible by policy.heads={heads}; "
-            "choose a multiple."
-        )
+    for name, value, divisor, size in (
+        ("hidden_size", hidden_size, "heads", heads),
+        ("heads", heads, "kv_heads", kv_heads),
+    ):
+        if value % size:
+            raise ValueError(
+                f"{name}={value} is not divisible by {divisor}={size}; choose a multiple of {size}"
+            )
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,
