@@ -41,7 +41,7 @@ class EpisodeLog:
     score: float = 0.0
     success: bool = False
     goal: str = ""
-    progress: float | None = None
+    progress: list[float] = field(default_factory=list)
 
     async def generate(
         self,
@@ -98,7 +98,7 @@ class EpisodeLog:
         self.score += result.reward
         self.success = result.success
         if "progress" in result.info:
-            self.progress = max(self.progress or 0.0, float(result.info["progress"]))
+            self.progress.append(float(result.info["progress"]))
 
     def trajectory(self, stop_reason: StopReason) -> Trajectory:
         """The episode as played."""
@@ -110,7 +110,7 @@ class EpisodeLog:
             outcome=Outcome(score=self.score, success=self.success),
             stop_reason=stop_reason,
             memory_reads=tuple(self.reads),
-            info={"goal": self.goal, "progress": self.progress},
+            info={"goal": self.goal, "progress": tuple(self.progress)},
         )
 
 

@@ -102,4 +102,11 @@ def test_progress_grows_to_one_along_a_solution_of_every_kind() -> None:
 
 def test_progress_is_unscored_in_a_world_that_reports_none(won: Trajectory) -> None:
     assert Progress().score(won) is None
-    assert Progress().score(replace(won, info={"progress": 0.25})) == 0.25
+    assert Progress().score(replace(won, info={"progress": (0.25, 0.5, 0.25)})) == 0.5
+
+
+def test_progress_credits_the_steps_that_lead_to_a_gain(won: Trajectory) -> None:
+    played = replace(won, info={"progress": (0.0, 0.5)})
+    got = report([played], progress=Progress(weight=2.0, gamma=0.5))
+    assert got.token_credit is not None and got.token_credit[0] is not None
+    assert [set(turn) for turn in got.token_credit[0]] == [{0.5}, {1.0}]
