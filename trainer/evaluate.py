@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -12,9 +12,11 @@ from agents.types import Agent, Status, Trajectory
 from envs.base import World
 from envs.types import Task
 from memory.types import MemoryView
+from trainer.build import Parts
+from trainer.config import Config
 from trainer.engine import Engine
 from trainer.generate.hf import HFPolicy
-from trainer.rollout import rollout
+from trainer.rollout import hashed_seed, rollout
 from trainer.statistics import wilson
 
 
@@ -70,6 +72,25 @@ class Evaluation:
             "steps_mean": self.steps_mean,
             "invalid_action_rate": self.invalid_action_rate,
         }
+
+
+def evaluations(config: Config, parts: Parts) -> Iterator[tuple[Evaluation, list[Trajectory]]]:
+    """The evaluations that ``config.evaluation`` asks for, on the policy and memory as they are now.
+
+    Their draws depend on the run's seed alone: a saved run evaluated again gives the same numbers.
+    """
+    wanted = config.evaluation
+    for temperature in wanted.temperatures:
+        yield evaluate(
+            parts.world.tasks(wanted.split)[: wanted.tasks],
+            agent=parts.agent,
+            world=parts.world,
+            memory=parts.memory.snapshot(),
+            policy=parts.policy,
+            temperature=temperature,
+            seed=hashed_seed(config.run.seed, "evaluate"),
+            engine=parts.engine,
+        )
 
 
 def evaluate(

@@ -9,7 +9,7 @@ from memory.errors import UserError
 from trainer.build import build
 from trainer.checkpoint import latest_checkpoint, load_checkpoint
 from trainer.config import Config
-from trainer.evaluate import Evaluation, evaluate
+from trainer.evaluate import Evaluation, evaluations
 
 
 def evaluate_saved(folder: Path, config: Config) -> Iterator[Evaluation]:
@@ -29,16 +29,5 @@ def evaluate_saved(folder: Path, config: Config) -> Iterator[Evaluation]:
     parts.policy.version = saved.state.step
     if saved.memory is not None:
         parts.memory.load_state_dict(saved.memory)
-    tasks = parts.world.tasks(config.evaluation.split)[: config.evaluation.tasks]
-    for temperature in config.evaluation.temperatures:
-        result, _ = evaluate(
-            tasks,
-            agent=parts.agent,
-            world=parts.world,
-            memory=parts.memory.snapshot(),
-            policy=parts.policy,
-            temperature=temperature,
-            seed=config.run.seed,
-            engine=parts.engine,
-        )
+    for result, _ in evaluations(config, parts):
         yield result

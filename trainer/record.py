@@ -11,11 +11,10 @@ from trainer.build import Parts
 from trainer.checkpoint import TrainState, save_checkpoint
 from trainer.checks import Alarms
 from trainer.config import Config
-from trainer.evaluate import evaluate
+from trainer.evaluate import evaluations
 from trainer.logging import ALARM, EVAL, STEP, Loggers, MetricRow
 from trainer.metrics import Played, step_metrics
 from trainer.rng import rng_state
-from trainer.rollout import hashed_seed
 from trainer.rollout_log import RolloutLog
 from trainer.run_folder import RunFolder
 from trainer.types import UpdateStats
@@ -73,19 +72,7 @@ class Record:
 
     def evaluate(self, phase: str, step: int) -> None:
         """Play the held-out tasks at every temperature of the config and log the results."""
-        wanted, parts = self._config.evaluation, self._parts
-        tasks = parts.world.tasks(wanted.split)[: wanted.tasks]
-        for temperature in wanted.temperatures:
-            result, trajectories = evaluate(
-                tasks,
-                agent=parts.agent,
-                world=parts.world,
-                memory=parts.memory.snapshot(),
-                policy=parts.policy,
-                temperature=temperature,
-                seed=hashed_seed(self._config.run.seed, "evaluate"),
-                engine=parts.engine,
-            )
+        for result, trajectories in evaluations(self._config, self._parts):
             self.row(EVAL, phase, step, result.values(), {})
             if self._rollouts is not None:
                 self._rollouts.write(f"eval-{phase}-{result.name}", step, *_unrewarded(trajectories))
